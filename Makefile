@@ -1,0 +1,36 @@
+# The commands of this project; each is a script in scripts/ that says what it does at its top.
+# PG chooses the PostgreSQL version of demo, test, lint and bench: 15, 16, 17 or 18.
+PG ?= 15
+PG_CONFIG ?= pg_config
+
+.PHONY: help demo demo-stop test lint bench install clean
+
+help:
+	@echo "make demo [PG=15]                 build, start a private server, enqueue sample jobs, show the outcome"
+	@echo "make demo-stop                    stop that server and remove its data"
+	@echo "make test [PG=15]                 run all tests"
+	@echo "make lint [PG=15]                 check formatting and clippy"
+	@echo "make bench [PG=15]                measure against awa's own clients"
+	@echo "make install PG_CONFIG=/path      build and install into the server of that pg_config"
+	@echo "make clean                        remove all that was built"
+
+demo:
+	@scripts/demo start $(PG)
+
+demo-stop:
+	@scripts/demo stop
+
+test:
+	@scripts/test $(PG)
+
+lint:
+	@scripts/lint $(PG)
+
+bench:
+	@scripts/bench $(PG)
+
+install:
+	@scripts/install "$(PG_CONFIG)"
+
+clean: demo-stop
+	@scripts/clean

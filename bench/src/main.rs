@@ -1,0 +1,136 @@
+//! Measures the ways to enqueue jobs side by side: awa's, this extension's, and the floor below which no
+//! way can get. See the README beside this for the method.
+
+use anyhow::{Result, bail};
+use clap::builder::PossibleValuesParser;
+use clap::{Parser, ValueEnum};
+use tokio::signal::unix::{SignalKind, signal};
+
+mod candidates;
+mod cpu;
+mod jobs;
+mod machine;
+mod plan;
+mod report;
+mod runner;
+mod server;
+mod stats;
+mod stores;
+mod targets;
+
+use candidates::NAMES;
+use plan::Case;
+use runner::Runner;
+use server::Server;
+use stores::Stores;
+
+/// Compares awa's enqueue paths, those of awa_ingest and plain COPY on a private server from the programs in
+/// AWA_INGEST_PG_BIN.
+#[derive(Parser)]
+struct Options {
+    /// Measured rounds of each case; slow paths take part in every third
+    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: u16,
+
+    /// Jobs per call [default: 1,100,500,1000,10000]
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    sizes: Vec<u32>,
+
+    /// Jobs with unique keys, without, or one after the other
+    #[arg(long, value_enum, default_value_t = Keys::Both)]
+    unique: Keys,
+
+    /// Only these paths; a ratio needs both of its sides
+    #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(NAMES))]
+    only: Vec<String>,
+
+    /// Queues, and so lanes, that the jobs of a batch are spread over
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
+    queues: u64,
+
+    /// One round of a few calls, to see that everything works; the figures mean nothing
+    #[arg(long)]
+    quick: bool,
+
+    /// Repeat this path, with the first of the sizes, until Ctrl-C: for a profiler
+    #[arg(long, value_name = "PATH", value_parser = PossibleValuesParser::new(NAMES))]
+    profile_hold: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Keys {
+    Both,
+    With,
+    Without,
+}
+
+impl Options {
+    fn cases(&self) -> Vec<Case> {
+        let keys: &[bool] = match self.unique {
+            Keys::Both => &[false, true],
+            Keys::With => &[true],
+            Keys::Without => &[false],
+        };
+        let sizes = match (self.sizes.as_slice(), self.quick) {
+            ([], false) => &plan::SIZES[..],
+            ([], true) => &plan::QUICK_SIZES,
+            (sizes, _) => sizes,
+        };
+        let of_size = |&size| keys.iter().map(move |&unique| Case { size: size as usize, unique });
+        sizes.iter().flat_map(of_size).collect()
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        match &self.profile_hold {
+            Some(held) => held == name,
+            None => self.only.is_empty() || self.only.iter().any(|only| only == name),
+        }
+    }
+}
+
+// One thread for client and connections: no wake-up across threads is part of any figure.
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    let options = Options::parse();
+    // Registered before the server starts, so that from here on a signal ends the run through the guard.
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let server = Server::start()?;
+    tokio::select! {
+        result = run(&options, &server) => result,
+        _ = interrupt.recv() => bail!("interrupted"),
+        _ = terminate.recv() => bail!("terminated"),
+    }
+}
+
+async fn run(options: &Options, server: &Server) -> Result<()> {
+    let stores = Stores::create(server.socket_folder()).await?;
+    let (version, date) = stores.version_and_date().await?;
+    let (mut skipped, mut candidates) = (Vec::new(), Vec::new());
+    for name in NAMES.into_iter().filter(|name| options.wants(name)) {
+        if candidates::needs_extension(name) && !stores.has_extension() {
+            skipped.push(name);
+        } else {
+            candidates.push(candidates::create(name, &stores).await?);
+        }
+    }
+    if candidates.is_empty() {
+        bail!("the paths asked for need the extension awa_ingest, which this server does not have");
+    }
+
+    let generator = jobs::Generator::new(options.queues);
+    let mut runner = Runner { stores, candidates, generator, quick: options.quick };
+    if options.profile_hold.is_some() {
+        return runner.hold(0, options.cases()[0]).await;
+    }
+    let rounds = if options.quick { 1 } else { usize::from(options.rounds) };
+    let mut outcomes = Vec::new();
+    for case in options.cases() {
+        outcomes.push(runner.measure(case, rounds).await?);
+    }
+    if options.quick {
+        println!("A quick run: the figures mean nothing.\n");
+    }
+    print!("{}", report::markdown(&machine::describe(&version, &date), &skipped, &outcomes)?);
+    Ok(())
+}

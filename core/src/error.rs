@@ -1,0 +1,281 @@
+//! The one error type of the extension: what was wrong, with which job, under which SQLSTATE, and what to do about it.
+
+use crate::jsonb::Corrupt;
+use std::fmt::{self, Display, Formatter};
+
+/// Result of anything that can fail for the user.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Name of the unique index that awa's clients look for when a key is taken.
+pub const UNIQUE_CONSTRAINT: &str = "idx_awa_jobs_unique";
+
+const CORRUPT: &str = "jsonb value does not follow PostgreSQL's format";
+
+/// What is wrong with one job, apart from where it stands in the request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// The job is no JSON object.
+    NotAnObject,
+    /// No `kind`, or a NULL one.
+    MissingKind,
+    /// A key that no job has.
+    UnknownKey(String),
+    /// A value of the wrong type: the key, and what it must be.
+    WrongType(&'static str, &'static str),
+    /// `kind` is empty or longer than 200 characters.
+    KindLength(usize),
+    /// `queue` is empty or longer than 200 characters.
+    QueueLength(usize),
+    /// `priority` outside 1 to 4.
+    Priority(String),
+    /// `max_attempts` outside 1 to 1000.
+    MaxAttempts(String),
+    /// More than 20 tags.
+    TagCount(usize),
+    /// A state that a new job cannot have.
+    State(String),
+    /// `metadata` is no JSON object.
+    Metadata,
+    /// Uniqueness options that make no sense.
+    Uniqueness(String),
+    /// Bytes that are not hex.
+    Hex(&'static str, String),
+    /// Uniqueness states that are not eight bits.
+    Bits(String),
+    /// A number in `args` that no double holds, so that awa's clients have no key for it.
+    NumberRange,
+    /// `run_at` is no timestamp: the text, and what the server said.
+    Timestamp(String, String),
+    /// Text is not UTF-8, which the database's encoding promises.
+    Encoding,
+    /// The `jsonb` bytes do not follow PostgreSQL's format.
+    CorruptJsonb,
+}
+
+/// Everything the extension reports to its user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Error {
+    /// One job of the request is wrong.
+    Job {
+        /// Its place in the request, from 1.
+        ordinal: u64,
+        /// What is wrong with it.
+        fault: Fault,
+    },
+    /// A key is claimed already, by a stored job or by an earlier one in the request.
+    UniqueConflict {
+        /// Place of the refused job in the request.
+        ordinal: u64,
+        /// The key in hex.
+        key: String,
+        /// The job that holds the key, where it is known.
+        holder: Option<i64>,
+    },
+    /// The request is no JSON array.
+    NotAnArray,
+    /// `on_conflict` is neither `error` nor `skip`.
+    OnConflict(String),
+    /// The arrays of `enqueue_columns` do not fit together: name, its length, length of the request.
+    ArrayLength(&'static str, usize, usize),
+    /// An array of `enqueue_columns` has more than one dimension.
+    ArrayDimensions(&'static str),
+    /// The awa schema has a shape that this version does not know.
+    UnknownStorage(String),
+    /// awa's canonical engine is active.
+    CanonicalEngine,
+    /// A lane's bookkeeping is damaged: lane, and what is wrong.
+    DamagedLane(String, String),
+    /// An argument of an administrative function is out of range.
+    InvalidArgument(String),
+    /// Text is not UTF-8, which the database's encoding promises.
+    Encoding,
+    /// Dropping the extension would drop jobs that nobody has worked.
+    UndeliveredJobs,
+    /// The `jsonb` bytes do not follow PostgreSQL's format.
+    CorruptJsonb,
+}
+
+impl Error {
+    /// The five characters of the SQLSTATE.
+    pub fn sqlstate(&self) -> &'static str {
+        match self {
+            Self::Job { fault, .. } => fault.sqlstate(),
+            Self::UniqueConflict { .. } => "23505",
+            Self::NotAnArray | Self::OnConflict(_) | Self::InvalidArgument(_) => "22023",
+            Self::ArrayLength(..) | Self::ArrayDimensions(_) => "22023",
+            Self::UnknownStorage(_) | Self::DamagedLane(..) => "55000",
+            Self::CanonicalEngine => "0A000",
+            Self::Encoding => "22021",
+            Self::UndeliveredJobs => "2BP01",
+            Self::CorruptJsonb => "XX001",
+        }
+    }
+
+    /// The constraint that a client finds in the error, if any.
+    pub fn constraint(&self) -> Option<&'static str> {
+        match self {
+            Self::Job { fault, .. } => fault.constraint(),
+            Self::UniqueConflict { .. } => Some(UNIQUE_CONSTRAINT),
+            _ => None,
+        }
+    }
+
+    /// The column that a client finds in the error, if any.
+    pub fn column(&self) -> Option<&'static str> {
+        match self {
+            Self::Job { fault: Fault::MissingKind, .. } => Some("kind"),
+            _ => None,
+        }
+    }
+
+    /// More about the cause.
+    pub fn detail(&self) -> Option<String> {
+        match self {
+            Self::UniqueConflict { key, holder, .. } => Some(match holder {
+                Some(id) => format!("Key (unique_key)=(\\x{key}) is held by job {id}."),
+                None => format!("Key (unique_key)=(\\x{key}) is claimed already."),
+            }),
+            Self::Job { fault: Fault::Timestamp(_, reason), .. } => Some(reason.clone()),
+            _ => None,
+        }
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Job { fault, .. } => fault.hint(),
+            Self::UniqueConflict { .. } => {
+                Some("Pass on_conflict => 'skip' to keep the other jobs and skip those whose key is taken.")
+            }
+            Self::NotAnArray => Some("Pass a JSON array of job objects; awa.enqueue takes a single job."),
+            Self::OnConflict(_) => Some("on_conflict is 'error' or 'skip'."),
+            Self::ArrayLength(..) => Some("An array is NULL, has one element for all jobs, or one element a job."),
+            Self::UnknownStorage(_) => {
+                Some("This version of awa_ingest knows awa 0.6.9 (schema version 40). Run awa's migrations, or upgrade awa_ingest.")
+            }
+            Self::CanonicalEngine => {
+                Some("Start an awa worker or call awa.storage_auto_finalize_if_fresh('awa') to make queue storage active.")
+            }
+            Self::DamagedLane(..) => {
+                Some("Repair the lane before enqueueing to it: awa_ingest.provision_lane makes what is missing.")
+            }
+            Self::UndeliveredJobs => Some("Work or move the jobs first, or SET awa_ingest.allow_drop = on to lose them."),
+            _ => None,
+        }
+    }
+}
+
+impl Display for Error {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Job { ordinal, fault } => write!(f, "job {ordinal}: {fault}"),
+            Self::UniqueConflict { ordinal, .. } => {
+                write!(f, "job {ordinal}: duplicate key value violates unique constraint \"{UNIQUE_CONSTRAINT}\"")
+            }
+            Self::NotAnArray => f.write_str("jobs must be a JSON array"),
+            Self::OnConflict(value) => write!(f, "unknown on_conflict \"{value}\""),
+            Self::ArrayLength(name, have, want) => {
+                write!(f, "array \"{name}\" has {have} elements where the request has {want} jobs")
+            }
+            Self::ArrayDimensions(name) => write!(f, "array \"{name}\" has more than one dimension"),
+            Self::UnknownStorage(what) => write!(f, "the awa schema has a shape that awa_ingest does not know: {what}"),
+            Self::CanonicalEngine => f.write_str("awa's canonical engine is active, and awa_ingest writes to queue storage only"),
+            Self::DamagedLane(lane, what) => write!(f, "lane {lane} is damaged: {what}"),
+            Self::InvalidArgument(what) => f.write_str(what),
+            Self::Encoding => f.write_str("text is not valid UTF-8"),
+            Self::UndeliveredJobs => f.write_str("cannot drop extension awa_ingest: its embedded storage has undelivered jobs"),
+            Self::CorruptJsonb => f.write_str(CORRUPT),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<Corrupt> for Error {
+    fn from(_: Corrupt) -> Self {
+        Self::CorruptJsonb
+    }
+}
+
+impl From<Corrupt> for Fault {
+    fn from(_: Corrupt) -> Self {
+        Self::CorruptJsonb
+    }
+}
+
+impl Fault {
+    /// This fault in the job at `ordinal`.
+    pub fn at(self, ordinal: u64) -> Error {
+        Error::Job { ordinal, fault: self }
+    }
+
+    fn sqlstate(&self) -> &'static str {
+        match self {
+            Self::MissingKind => "23502",
+            Self::KindLength(_) | Self::QueueLength(_) | Self::Priority(_) | Self::MaxAttempts(_) | Self::TagCount(_) => "23514",
+            Self::NotAnObject | Self::UnknownKey(_) | Self::WrongType(..) | Self::State(_) => "22023",
+            Self::Metadata | Self::Uniqueness(_) => "22023",
+            Self::Hex(..) | Self::Bits(_) => "22P02",
+            Self::NumberRange => "22003",
+            Self::Timestamp(..) => "22007",
+            Self::Encoding => "22021",
+            Self::CorruptJsonb => "XX001",
+        }
+    }
+
+    fn constraint(&self) -> Option<&'static str> {
+        match self {
+            Self::KindLength(_) => Some("kind_length"),
+            Self::QueueLength(_) => Some("queue_name_length"),
+            Self::Priority(_) => Some("priority_in_range"),
+            Self::MaxAttempts(_) => Some("max_attempts_range"),
+            Self::TagCount(_) => Some("tags_count"),
+            _ => None,
+        }
+    }
+
+    fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::UnknownKey(_) => Some(
+                "A job has kind, queue, args, state, priority, max_attempts, run_at, metadata, tags, unique, unique_key, \
+                 unique_states and ordering_key.",
+            ),
+            Self::State(_) => Some("A new job is available, scheduled or retryable."),
+            Self::Uniqueness(_) => Some(
+                "Uniqueness is true, an object with by_queue, by_args, by_period and states, or an object with unique_key and \
+                 unique_states.",
+            ),
+            Self::Bits(_) => Some(
+                "Eight characters 0 or 1, one for each of scheduled, available, running, completed, retryable, failed, cancelled \
+                 and waiting_external.",
+            ),
+            Self::NumberRange => Some("Use by_args false, or send such numbers as strings."),
+            _ => None,
+        }
+    }
+}
+
+impl Display for Fault {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAnObject => f.write_str("must be a JSON object"),
+            Self::MissingKind => f.write_str("kind is missing"),
+            Self::UnknownKey(key) => write!(f, "unknown key \"{key}\""),
+            Self::WrongType(key, want) => write!(f, "{key} must be {want}"),
+            Self::KindLength(n) => write!(f, "kind must have 1 to 200 characters, and has {n}"),
+            Self::QueueLength(n) => write!(f, "queue must have 1 to 200 characters, and has {n}"),
+            Self::Priority(value) => write!(f, "priority must be between 1 and 4, and is {value}"),
+            Self::MaxAttempts(value) => write!(f, "max_attempts must be between 1 and 1000, and is {value}"),
+            Self::TagCount(n) => write!(f, "tags must be at most 20, and are {n}"),
+            Self::State(state) => write!(f, "unsupported initial state \"{state}\""),
+            Self::Metadata => f.write_str("metadata must be a JSON object"),
+            Self::Uniqueness(what) => write!(f, "bad uniqueness: {what}"),
+            Self::Hex(key, text) => write!(f, "{key} is not hexadecimal: \"{text}\""),
+            Self::Bits(text) => write!(f, "unique_states must be eight bits, not \"{text}\""),
+            Self::NumberRange => f.write_str("args hold a number beyond double precision, which a unique key cannot cover"),
+            Self::Timestamp(text, _) => write!(f, "run_at is not a timestamp: \"{text}\""),
+            Self::CorruptJsonb => f.write_str(CORRUPT),
+            Self::Encoding => f.write_str("text is not valid UTF-8"),
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! Everything about a job that needs no PostgreSQL: reading `jsonb` bytes, decoding job objects, validating them, fingerprinting
+//! unique keys, and routing jobs to stripes, shards and lanes.
+//!
+//! Nothing here imports pgrx, so it is tested in milliseconds and can be fuzzed. The extension crate adds the server: it hands in
+//! bytes and takes out [`job::Job`]s, [`lanes::Lanes`] and [`error::Error`]s.
+#![forbid(unsafe_code)]
+
+pub mod decode;
+pub mod error;
+pub mod job;
+pub mod jsonb;
+pub mod lanes;
+pub mod route;
+pub mod unique;

@@ -1,0 +1,67 @@
+CREATE FUNCTION awa.enqueue(
+    kind text,
+    args jsonb DEFAULT '{}',
+    queue text DEFAULT 'default',
+    priority smallint DEFAULT 2,
+    max_attempts smallint DEFAULT 25,
+    run_at timestamptz DEFAULT NULL,
+    metadata jsonb DEFAULT '{}',
+    tags text[] DEFAULT '{}',
+    uniqueness jsonb DEFAULT NULL,
+    ordering_key text DEFAULT NULL
+) RETURNS bigint
+AS 'MODULE_PATHNAME', 'awa_ingest_enqueue' LANGUAGE C VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION awa.enqueue(text, jsonb, text, smallint, smallint, timestamptz, jsonb, text[], jsonb, text) IS
+    'Enqueues one job and returns its id; raises 23505 (idx_awa_jobs_unique) if its unique key is taken';
+
+CREATE FUNCTION awa.enqueue_batch(jobs jsonb, on_conflict text DEFAULT 'error')
+RETURNS TABLE (ord bigint, job_id bigint, conflicts_with bigint)
+AS 'MODULE_PATHNAME', 'awa_ingest_enqueue_batch' LANGUAGE C VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION awa.enqueue_batch(jsonb, text) IS
+    'Enqueues a JSON array of job objects, one result row a job in input order; on_conflict is error or skip';
+
+CREATE FUNCTION awa.enqueue_columns(
+    kind text[],
+    args jsonb[] DEFAULT NULL,
+    queue text[] DEFAULT NULL,
+    priority smallint[] DEFAULT NULL,
+    max_attempts smallint[] DEFAULT NULL,
+    run_at timestamptz[] DEFAULT NULL,
+    metadata jsonb[] DEFAULT NULL,
+    tags jsonb[] DEFAULT NULL,
+    unique_key bytea[] DEFAULT NULL,
+    unique_states text[] DEFAULT NULL,
+    ordering_key bytea[] DEFAULT NULL,
+    on_conflict text DEFAULT 'error'
+) RETURNS TABLE (ord bigint, job_id bigint, conflicts_with bigint)
+AS 'MODULE_PATHNAME', 'awa_ingest_enqueue_columns' LANGUAGE C VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION awa.enqueue_columns(
+    text[], jsonb[], text[], smallint[], smallint[], timestamptz[], jsonb[], jsonb[], bytea[], text[], bytea[], text) IS
+    'Enqueues jobs from parallel arrays; an array is NULL, has one element for all jobs, or one element a job';
+
+CREATE FUNCTION awa_ingest.status(
+    OUT extension_version text,
+    OUT mode text,
+    OUT storage_schema text,
+    OUT engine text,
+    OUT awa_schema_version integer,
+    OUT ready boolean,
+    OUT problem text,
+    OUT hint text
+) AS 'MODULE_PATHNAME', 'awa_ingest_status' LANGUAGE C STABLE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION awa_ingest.status() IS
+    'Where jobs go now: attached to awa or embedded, the storage schema, and what keeps jobs from being taken, if anything';
+
+-- Runs as the storage schema's owner inside: the caller needs no right to create anything.
+CREATE FUNCTION awa_ingest.provision_lane(queue text, priority smallint, shard smallint) RETURNS void
+AS 'MODULE_PATHNAME', 'awa_ingest_provision_lane' LANGUAGE C VOLATILE PARALLEL UNSAFE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION awa_ingest.provision_lane(text, smallint, smallint) IS
+    'Creates a lane (head rows, sequences and their privileges) where it is missing or incomplete; shard is 0 to 63';
+
+REVOKE ALL ON FUNCTION awa.enqueue(text, jsonb, text, smallint, smallint, timestamptz, jsonb, text[], jsonb, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION awa.enqueue_batch(jsonb, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION awa.enqueue_columns(
+    text[], jsonb[], text[], smallint[], smallint[], timestamptz[], jsonb[], jsonb[], bytea[], text[], bytea[], text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION awa_ingest.status() FROM PUBLIC;
+REVOKE ALL ON FUNCTION awa_ingest.provision_lane(text, smallint, smallint) FROM PUBLIC;

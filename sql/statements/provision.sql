@@ -1,0 +1,1 @@
+SELECT awa_ingest.provision_lane($1, $2, $3)

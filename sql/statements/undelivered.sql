@@ -1,0 +1,1 @@
+SELECT EXISTS (SELECT FROM awa_ingest.ready_entries) OR EXISTS (SELECT FROM awa_ingest.deferred_jobs)

@@ -1,0 +1,44 @@
+//! Asks the storage for the stripes and shards of a queue.
+
+use crate::settings;
+use crate::spi::{Session, View, argument};
+use crate::statements::Statement;
+use crate::storage::Storage;
+use awa_ingest_core::error::Result;
+use awa_ingest_core::route::{Catalog, StoredQueue, split_stripe};
+
+/// The queues of a storage.
+pub struct QueueCatalog<'s> {
+    /// The connection to ask over.
+    pub session: &'s Session,
+    /// Where the queues are.
+    pub storage: &'s Storage,
+}
+
+impl Catalog for QueueCatalog<'_> {
+    fn stored_queues(&mut self, queue: &str) -> Result<Vec<StoredQueue>> {
+        let stripes = if split_stripe(queue).is_some() {
+            Some(0)
+        } else {
+            settings::queue_stripe_count().inspect(|count| self.warn_of_mismatch(queue, *count)).map(|count| if count == 1 { 0 } else { count })
+        };
+        let arguments = [argument(queue), stripes.and_then(argument)];
+        let rows = self.session.run(Statement::Route, &self.storage.target, &arguments, View::Caller);
+        let stored = |row| StoredQueue { name: rows.get(row, 0).unwrap_or_default(), shards: rows.get(row, 1).unwrap_or(1) };
+        Ok((0..rows.count as usize).map(stored).collect())
+    }
+}
+
+impl QueueCatalog<'_> {
+    /// Workers look either at a queue's own lanes or at its stripes: jobs on the other side would never be claimed.
+    fn warn_of_mismatch(&self, queue: &str, stripes: i32) {
+        let rows = self.session.run(Statement::StripeMismatch, &self.storage.target, &[argument(queue)], View::Caller);
+        let (plain, striped) = (rows.get(0, 0).unwrap_or(false), rows.get(0, 1).unwrap_or(false));
+        let mismatch = match stripes {
+            1 if striped && !plain => "has striped lanes only",
+            2.. if plain && !striped => "has lanes without stripes only",
+            _ => return,
+        };
+        pgrx::warning!("queue \"{queue}\" {mismatch}, and awa_ingest.queue_stripe_count is {stripes}: workers may never claim these jobs");
+    }
+}

@@ -1,0 +1,86 @@
+//! Takes unique keys: one statement for the batch, in key order, before any lane.
+
+use crate::spi::{Cursor, Session, View};
+use crate::statements::Statement;
+use crate::storage::Storage;
+use awa_ingest_core::error::Error;
+
+/// Takes the keys of the spooled jobs, `wanted` of them. Returns how many it could not get, because a job in the storage or an
+/// earlier one in the request holds them.
+pub fn take(session: &Session, storage: &Storage, wanted: u64) -> u64 {
+    let mut taken = 0;
+    loop {
+        // Waits for transactions that hold a key and are still open, and takes the key if they roll back.
+        taken += session.run(Statement::Claim, &storage.target, &[], View::Write).count;
+        if taken == wanted || !is_any_unheld(session, storage) {
+            return wanted - taken;
+        }
+        pgrx::check_for_interrupts!();
+    }
+}
+
+/// Whether a holder let go of its key while we were refused: then the key is ours to take.
+fn is_any_unheld(session: &Session, storage: &Storage) -> bool {
+    session.run(Statement::Unheld, &storage.target, &[], View::Write).first() == Some(true)
+}
+
+/// The error for the first job that did not get its key.
+pub fn conflict(session: &Session, storage: &Storage) -> Error {
+    let rows = session.open(Statement::Losers, &storage.target, &[]).fetch();
+    Error::UniqueConflict {
+        ordinal: rows.first::<i64>().unwrap_or_default() as u64,
+        holder: rows.first::<i64>().and_then(|_| rows.get(0, 1)),
+        key: rows.first::<i64>().and_then(|_| rows.get::<Vec<u8>>(0, 2)).map(hex::encode).unwrap_or_default(),
+    }
+}
+
+/// A job that did not get its key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Loser {
+    /// Its place in the request.
+    pub ord: i64,
+    /// The job that holds the key; `None` if it let go in the meantime.
+    pub holder: Option<i64>,
+}
+
+/// The jobs that did not get their keys, in input order.
+pub struct Losers {
+    cursor: Option<Cursor>,
+    piece: std::vec::IntoIter<Loser>,
+}
+
+impl Losers {
+    /// None at all.
+    pub fn none() -> Self {
+        Self { cursor: None, piece: Vec::new().into_iter() }
+    }
+
+    /// Starts from the first.
+    pub fn open(session: &Session, storage: &Storage) -> Self {
+        Self { cursor: Some(session.open(Statement::Losers, &storage.target, &[])), piece: Vec::new().into_iter() }
+    }
+
+    /// The next one, if it is the job at `ord`. To be asked in input order.
+    pub fn take_if(&mut self, ord: i64) -> Option<Loser> {
+        if self.piece.as_slice().is_empty() {
+            self.refill();
+        }
+        match self.piece.as_slice().first() {
+            Some(loser) if loser.ord == ord => self.piece.next(),
+            _ => None,
+        }
+    }
+
+    fn refill(&mut self) {
+        let Some(mut cursor) = self.cursor.take() else { return };
+        let rows = cursor.fetch();
+        let loser = |row| Loser { ord: rows.get(row, 0).unwrap_or_default(), holder: rows.get(row, 1) };
+        self.piece = (0..rows.count as usize).map(loser).collect::<Vec<_>>().into_iter();
+        if rows.count > 0 {
+            self.cursor = Some(cursor);
+        } else {
+            cursor.close();
+        }
+        Cursor::free(rows);
+    }
+}

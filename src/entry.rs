@@ -1,0 +1,94 @@
+//! Entry points in the server's calling convention, around safe functions that return a `Result`.
+#![allow(unsafe_code)]
+
+use crate::datum;
+use crate::report;
+use crate::results::ResultRows;
+use awa_ingest_core::error::Result;
+use awa_ingest_core::jsonb::Value;
+use pgrx::pg_sys::{self, Datum, FunctionCallInfo};
+
+/// The running call of one of this extension's functions. The SQL declaration of the function gives its arguments' types.
+pub struct Call(FunctionCallInfo);
+
+impl Call {
+    /// The argument's datum; `None` for NULL.
+    pub fn argument(&self, index: usize) -> Option<Datum> {
+        // SAFETY: the server passes as many arguments as are declared, and the index is below that.
+        unsafe {
+            let arguments = (*self.0).args.as_slice((*self.0).nargs as usize);
+            (!arguments[index].isnull).then_some(arguments[index].value)
+        }
+    }
+
+    /// A text argument.
+    pub fn text(&self, index: usize) -> Result<Option<&str>> {
+        // SAFETY: declared as text; arguments outlive the call.
+        self.argument(index).map(|datum| unsafe { datum::text(datum) }).transpose()
+    }
+
+    /// A jsonb argument.
+    pub fn jsonb(&self, index: usize) -> Result<Option<Value<'_>>> {
+        // SAFETY: declared as jsonb; arguments outlive the call.
+        Ok(self.argument(index).map(|datum| Value::root(unsafe { datum::bytes(datum) })).transpose()?)
+    }
+
+    /// A smallint argument.
+    pub fn smallint(&self, index: usize) -> Option<i16> {
+        self.argument(index).map(|datum| datum.value() as i16)
+    }
+
+    /// Where the rows of a function that returns `(ord, job_id, conflicts_with)` go.
+    pub fn rows(&self) -> ResultRows {
+        // SAFETY: the call is running, and is declared so.
+        unsafe { ResultRows::new(self.0) }
+    }
+
+    /// The call itself.
+    pub(crate) fn raw(&self) -> FunctionCallInfo {
+        self.0
+    }
+
+    fn answer(self, result: Result<Option<Datum>>) -> Datum {
+        match result {
+            Ok(Some(datum)) => datum,
+            Ok(None) => {
+                // SAFETY: the call is still running.
+                unsafe { (*self.0).isnull = true }
+                Datum::from(0)
+            }
+            Err(error) => report::raise(error),
+        }
+    }
+}
+
+/// A function of version 1 of the calling convention, like all.
+pub const VERSION_1: pg_sys::Pg_finfo_record = pg_sys::Pg_finfo_record { api_version: 1 };
+
+macro_rules! entry_points {
+    ($($symbol:ident $finfo:ident => $function:path;)*) => {$(
+        #[unsafe(no_mangle)]
+        #[doc(hidden)]
+        pub extern "C" fn $finfo() -> &'static pg_sys::Pg_finfo_record {
+            &VERSION_1
+        }
+
+        #[unsafe(no_mangle)]
+        #[doc(hidden)]
+        #[pgrx::pg_guard]
+        pub extern "C-unwind" fn $symbol(fcinfo: FunctionCallInfo) -> Datum {
+            let call = Call(fcinfo);
+            let result = $function(&call);
+            call.answer(result)
+        }
+    )*};
+}
+
+entry_points! {
+    awa_ingest_enqueue pg_finfo_awa_ingest_enqueue => crate::functions::enqueue;
+    awa_ingest_enqueue_batch pg_finfo_awa_ingest_enqueue_batch => crate::functions::enqueue_batch;
+    awa_ingest_enqueue_columns pg_finfo_awa_ingest_enqueue_columns => crate::functions::enqueue_columns;
+    awa_ingest_provision_lane pg_finfo_awa_ingest_provision_lane => crate::provision::provision_lane;
+    awa_ingest_status pg_finfo_awa_ingest_status => crate::status::status;
+    awa_ingest_guard_drop pg_finfo_awa_ingest_guard_drop => crate::drop_guard::guard_drop;
+}

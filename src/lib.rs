@@ -1,0 +1,46 @@
+//! `awa_ingest`: job batches into the queue storage of awa, from inside the PostgreSQL server.
+//!
+//! The way of a job: an entry point ([`functions`]) takes the call apart, a decoder of `awa_ingest_core` makes a draft of each job,
+//! and [`ingest`] leads the drafts through validation, routing, ids, claims, lanes, ring position, rows and wake-ups. See
+//! `docs/design.md`.
+#![deny(unsafe_code)]
+
+mod arguments;
+mod catalog;
+mod claims;
+mod datum;
+mod drop_guard;
+mod entry;
+mod functions;
+mod ingest;
+mod lanes;
+mod notify;
+mod provision;
+mod report;
+mod results;
+mod ring;
+mod settings;
+mod spi;
+mod spool;
+mod statements;
+mod status;
+mod storage;
+mod write;
+
+use pgrx::prelude::*;
+
+::pgrx::pg_module_magic!(name, version);
+
+extension_sql_file!("../sql/install/schema.sql", name = "schema", bootstrap);
+extension_sql_file!("../sql/install/embedded.sql", name = "embedded", requires = ["schema"]);
+extension_sql_file!("../sql/install/functions.sql", name = "functions", requires = ["embedded"]);
+extension_sql_file!("../sql/install/grants.sql", name = "grants", requires = ["functions"]);
+extension_sql_file!("../sql/install/drop_guard.sql", name = "drop_guard", requires = ["grants"]);
+
+/// Runs once a process, when the library is loaded.
+#[allow(unsafe_code)]
+#[pg_guard]
+pub extern "C-unwind" fn _PG_init() {
+    settings::register();
+    storage::watch_catalog();
+}

@@ -1,0 +1,74 @@
+//! `awa_ingest.provision_lane`: creates a lane with the rights of the storage schema's owner, so that its sequences belong to the
+//! storage and not to whichever producer came first.
+#![allow(unsafe_code)]
+
+use crate::entry::Call;
+use crate::lanes::lock;
+use crate::spi::{self, Session, View, argument};
+use crate::statements::Statement;
+use crate::storage::Storage;
+use awa_ingest_core::error::{Error, Result};
+use pgrx::pg_sys::{self, Datum, Oid};
+
+/// Shards are at most 64.
+const LAST_SHARD: i16 = 63;
+
+/// Creates what is missing of a lane: its rows, its two sequences, and the sequences' privileges. Any queue name and priority;
+/// raises 22023 for NULL and for a shard outside 0 to 63. Callable by whoever may enqueue.
+pub fn provision_lane(call: &Call) -> Result<Option<Datum>> {
+    let missing = || Error::InvalidArgument("queue, priority and shard must not be NULL".into());
+    let queue = call.text(0)?.ok_or_else(missing)?;
+    let priority = call.smallint(1).ok_or_else(missing)?;
+    let shard = call.smallint(2).ok_or_else(missing)?;
+    if !(0..=LAST_SHARD).contains(&shard) {
+        return Err(Error::InvalidArgument(format!("shard must be between 0 and {LAST_SHARD}, and is {shard}")));
+    }
+    spi::connect(|session| {
+        let storage = Storage::resolve(session)?;
+        as_owner_of(&storage, || create(session, &storage, queue, priority, shard));
+        Ok(None)
+    })
+}
+
+fn create(session: &Session, storage: &Storage, queue: &str, priority: i16, shard: i16) {
+    // The lock that awa's own producers take: CREATE SEQUENCE IF NOT EXISTS races.
+    lock(&format!("{}:{queue}:{priority}:{shard}", storage.schema));
+    let schema = argument(&*storage.schema);
+    let lane = [argument(queue), argument(priority), argument(shard), schema];
+    let run = |statement, arguments: usize, view| session.run(statement, &storage.target, &lane[..arguments], view);
+
+    // The head table's trigger locks the lane before it looks for a conflict: propose heads only for lanes that are missing.
+    if run(Statement::LaneExists, 4, View::Latest).first() != Some(true) {
+        run(Statement::LaneRow, 2, View::Write);
+        run(Statement::LaneEnqueueHead, 3, View::Write);
+        run(Statement::LaneClaimHead, 3, View::Write);
+        run(Statement::LaneSequences, 3, View::Write);
+    }
+    let grants = run(Statement::LaneGrants, 4, View::Latest);
+    let grants: Vec<String> = (0..grants.count as usize).filter_map(|row| grants.get(row, 0)).collect();
+    grants.iter().for_each(|grant| session.run_once(grant));
+}
+
+/// Runs `work` as the owner of the storage schema, and without the right to change roles.
+fn as_owner_of(storage: &Storage, work: impl FnOnce()) {
+    let (mut user, mut context) = (Oid::INVALID, 0);
+    let local = pg_sys::SECURITY_LOCAL_USERID_CHANGE as i32;
+    // SAFETY: user and context are put back afterwards, or by the transaction's end after an error.
+    unsafe {
+        pg_sys::GetUserIdAndSecContext(&mut user, &mut context);
+        pg_sys::SetUserIdAndSecContext(owner(storage.schema_oid), context | local);
+        work();
+        pg_sys::SetUserIdAndSecContext(user, context);
+    }
+}
+
+fn owner(schema: Oid) -> Oid {
+    // SAFETY: the schema was looked up in this call; its catalog row is read while it is held.
+    unsafe {
+        let row = pg_sys::SearchSysCache1(pg_sys::SysCacheIdentifier::NAMESPACEOID as i32, Datum::from(schema));
+        assert!(!row.is_null(), "schema with oid {} is gone", schema.to_u32());
+        let owner = (*pg_sys::GETSTRUCT(row).cast::<pg_sys::FormData_pg_namespace>()).nspowner;
+        pg_sys::ReleaseSysCache(row);
+        owner
+    }
+}

@@ -1,0 +1,204 @@
+//! The server programming interface, as this extension uses it: kept plans over named relations, under a chosen snapshot.
+//!
+//! pgrx's own client can neither register a tuplestore as a relation nor read with a snapshot newer than the transaction's.
+#![allow(unsafe_code)]
+
+use crate::statements::{Statement, Target};
+use pgrx::pg_sys::{self, Datum, Oid};
+use pgrx::{FromDatum, IntoDatum};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::CString;
+
+thread_local! {
+    /// Plans of every statement and target used in this process. Statements name their tables, so that the server's invalidation
+    /// keeps plans true; the number of targets is bounded by the storages there are.
+    static PLANS: RefCell<HashMap<(Statement, Target), pg_sys::SPIPlanPtr>> = RefCell::default();
+}
+
+/// What a statement sees.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum View {
+    /// Writes, and sees what the transaction sees with all its own changes.
+    Write,
+    /// Reads with the snapshot of the caller's statement.
+    Caller,
+    /// Reads what is committed now, also where the transaction keeps an older snapshot, as well as its own changes.
+    Latest,
+}
+
+/// An open connection to the interface. Everything allocated meanwhile goes when it closes.
+pub struct Session(());
+
+/// Runs `work` connected.
+pub fn connect<T>(work: impl FnOnce(&Session) -> T) -> T {
+    // SAFETY: connect and finish are paired; after an error the transaction's end does what finish does.
+    unsafe {
+        check(pg_sys::SPI_connect(), "SPI_connect");
+        let result = work(&Session(()));
+        check(pg_sys::SPI_finish(), "SPI_finish");
+        result
+    }
+}
+
+/// An argument: its datum, or `None` for NULL.
+pub type Argument = Option<Datum>;
+
+/// An argument from a Rust value.
+pub fn argument<T: IntoDatum>(value: T) -> Argument {
+    value.into_datum()
+}
+
+/// The rows of a finished statement.
+pub struct Rows {
+    table: *mut pg_sys::SPITupleTable,
+    /// Rows returned, or written.
+    pub count: u64,
+}
+
+impl Rows {
+    /// The value in a row and column, both from 0.
+    pub fn get<T: FromDatum>(&self, row: usize, column: i32) -> Option<T> {
+        assert!((row as u64) < self.count && !self.table.is_null(), "row {row} of a result with {} rows", self.count);
+        // SAFETY: the result is in the session's memory, and the row is one of its rows; the statement's file gives the type.
+        unsafe {
+            let table = &*self.table;
+            let mut null = false;
+            let datum = pg_sys::SPI_getbinval(*table.vals.add(row), table.tupdesc, column + 1, &mut null);
+            T::from_polymorphic_datum(datum, null, pg_sys::SPI_gettypeid(table.tupdesc, column + 1))
+        }
+    }
+
+    /// The first row's first column.
+    pub fn first<T: FromDatum>(&self) -> Option<T> {
+        if self.count == 0 { None } else { self.get(0, 0) }
+    }
+}
+
+impl Session {
+    /// Runs a statement with its kept plan.
+    pub fn run(&self, statement: Statement, target: &Target, arguments: &[Argument], view: View) -> Rows {
+        let plan = self.plan(statement, target);
+        let (mut values, nulls) = split(arguments);
+        // SAFETY: the plan is kept, and statement files and argument lists are checked against each other by preparing them; the
+        // snapshot pushed is popped again, and by the transaction's end after an error.
+        unsafe {
+            if view == View::Latest {
+                pg_sys::PushActiveSnapshot(pg_sys::GetLatestSnapshot());
+            }
+            let code = pg_sys::SPI_execute_plan(plan, values.as_mut_ptr(), nulls.as_ptr(), view != View::Write, 0);
+            if view == View::Latest {
+                pg_sys::PopActiveSnapshot();
+            }
+            check(code, "SPI_execute_plan");
+            Rows { table: pg_sys::SPI_tuptable, count: pg_sys::SPI_processed }
+        }
+    }
+
+    /// Runs SQL text once.
+    pub fn run_once(&self, sql: &str) {
+        let sql = c_string(sql);
+        // SAFETY: a C string that outlives the call.
+        check(unsafe { pg_sys::SPI_execute(sql.as_ptr(), false, 0) }, "SPI_execute");
+    }
+
+    /// Opens a cursor, for results of any size.
+    pub fn open(&self, statement: Statement, target: &Target, arguments: &[Argument]) -> Cursor {
+        let plan = self.plan(statement, target);
+        let (mut values, nulls) = split(arguments);
+        // SAFETY: as for `run`.
+        let portal = unsafe { pg_sys::SPI_cursor_open(std::ptr::null(), plan, values.as_mut_ptr(), nulls.as_ptr(), false) };
+        Cursor { portal }
+    }
+
+    /// Makes a tuplestore visible to statements as a relation, in place of one that has the name already.
+    ///
+    /// # Safety
+    /// The tuplestore and its descriptor live until the session closes or another store takes the name.
+    pub unsafe fn register(&self, name: &'static std::ffi::CStr, descriptor: pg_sys::TupleDesc, store: *mut pg_sys::Tuplestorestate) {
+        // SAFETY: the relation's struct is allocated in the session's memory; the caller vouches for what it points to.
+        unsafe {
+            pg_sys::SPI_unregister_relation(name.as_ptr());
+            let relation = pg_sys::palloc0(size_of::<pg_sys::EphemeralNamedRelationData>()).cast::<pg_sys::EphemeralNamedRelationData>();
+            (*relation).md.name = name.as_ptr().cast_mut();
+            (*relation).md.tupdesc = descriptor;
+            (*relation).md.enrtype = pg_sys::EphemeralNameRelationType::ENR_NAMED_TUPLESTORE;
+            // Plans are kept over calls of every size; a middling estimate serves them all.
+            (*relation).md.enrtuples = 1000.0;
+            (*relation).reldata = store.cast();
+            check(pg_sys::SPI_register_relation(relation), "SPI_register_relation");
+        }
+    }
+
+    fn plan(&self, statement: Statement, target: &Target) -> pg_sys::SPIPlanPtr {
+        PLANS.with_borrow_mut(|plans| match plans.get(&(statement, target.clone())) {
+            Some(plan) => *plan,
+            None => {
+                let plan = prepare(&statement.sql(target), statement.arguments());
+                plans.insert((statement, target.clone()), plan);
+                plan
+            }
+        })
+    }
+}
+
+/// A result that is fetched piece by piece.
+pub struct Cursor {
+    portal: pg_sys::Portal,
+}
+
+impl Cursor {
+    const PIECE: i64 = 1000;
+
+    /// The next rows; none at the end.
+    pub fn fetch(&mut self) -> Rows {
+        // SAFETY: the portal is open until it is closed or the session ends.
+        unsafe {
+            pg_sys::SPI_cursor_fetch(self.portal, true, Self::PIECE);
+            Rows { table: pg_sys::SPI_tuptable, count: pg_sys::SPI_processed }
+        }
+    }
+
+    /// Frees rows that are no longer needed.
+    pub fn free(rows: Rows) {
+        // SAFETY: the table belongs to this session and is not used after `rows` is gone.
+        unsafe { pg_sys::SPI_freetuptable(rows.table) }
+    }
+
+    /// Closes the cursor.
+    pub fn close(self) {
+        // SAFETY: the portal is open.
+        unsafe { pg_sys::SPI_cursor_close(self.portal) }
+    }
+}
+
+/// A generic plan from the start: the statements' best plan never depends on their arguments, and planning costs more than most of
+/// their executions.
+fn prepare(sql: &str, types: &[Oid]) -> pg_sys::SPIPlanPtr {
+    let sql = c_string(sql);
+    let mut types = types.to_vec();
+    // SAFETY: text and types outlive the call, which copies them. Keeping a plan moves it out of the session.
+    unsafe {
+        let options = pg_sys::CURSOR_OPT_GENERIC_PLAN as i32;
+        let plan = pg_sys::SPI_prepare_cursor(sql.as_ptr(), types.len() as i32, types.as_mut_ptr(), options);
+        assert!(!plan.is_null(), "SPI_prepare_cursor has no plan for {sql:?}");
+        check(pg_sys::SPI_keepplan(plan), "SPI_keepplan");
+        plan
+    }
+}
+
+/// Values and null marks as the interface wants them: `n` for NULL, a space for a value.
+fn split(arguments: &[Argument]) -> (Vec<Datum>, Vec<std::ffi::c_char>) {
+    let values = arguments.iter().map(|argument| argument.unwrap_or(Datum::from(0))).collect();
+    let nulls = arguments.iter().map(|argument| if argument.is_some() { b' ' } else { b'n' } as std::ffi::c_char).collect();
+    (values, nulls)
+}
+
+fn c_string(sql: &str) -> CString {
+    CString::new(sql).expect("SQL of this extension has no NUL")
+}
+
+/// Negative codes are misuse of the interface, not something a user can cause.
+fn check(code: i32, call: &str) {
+    assert!(code >= 0, "{call} failed with {code}");
+}

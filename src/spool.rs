@@ -1,0 +1,221 @@
+//! The spool: a tuplestore that keeps a call's jobs between the steps, in memory up to `awa_ingest.batch_memory` and in temporary
+//! files beyond. Statements see it as a relation, as triggers see their transition tables.
+#![allow(unsafe_code)]
+
+use crate::datum::{Arena, Offset};
+use crate::spi::Session;
+use awa_ingest_core::jsonb::Value;
+use pgrx::pg_sys::{self, Datum, Oid};
+use std::ffi::CStr;
+
+/// A column: its name, and its type.
+type Column = (&'static CStr, Oid);
+
+/// A tuplestore with a fixed set of columns.
+pub struct Store<const N: usize> {
+    state: *mut pg_sys::Tuplestorestate,
+    descriptor: pg_sys::TupleDesc,
+}
+
+impl<const N: usize> Store<N> {
+    /// An empty store in the session's memory, visible to statements under `name`.
+    pub fn new(session: &Session, name: &'static CStr, columns: &[Column; N], kilobytes: i32) -> Self {
+        // SAFETY: descriptor and store are allocated in the current, that is the session's, memory context, and live as long as
+        // the session; the names are constants.
+        unsafe {
+            let descriptor = pg_sys::CreateTemplateTupleDesc(N as i32);
+            for (index, (name, kind)) in columns.iter().enumerate() {
+                pg_sys::TupleDescInitEntry(descriptor, index as i16 + 1, name.as_ptr(), *kind, -1, 0);
+            }
+            let state = pg_sys::tuplestore_begin_heap(false, false, kilobytes);
+            session.register(name, descriptor, state);
+            Self { state, descriptor }
+        }
+    }
+
+    /// Appends a row; `None` is NULL.
+    pub fn put(&mut self, row: [Option<Datum>; N]) {
+        let mut values = row.map(|value| value.unwrap_or(Datum::from(0)));
+        let mut nulls = row.map(|value| value.is_none());
+        // SAFETY: the row has the descriptor's columns; the callers below give each its type. The store copies the values.
+        unsafe { pg_sys::tuplestore_putvalues(self.state, self.descriptor, values.as_mut_ptr(), nulls.as_mut_ptr()) }
+    }
+
+    /// Reads all rows from the first.
+    pub fn scan(&self, mut each: impl FnMut([Option<Datum>; N])) {
+        // SAFETY: pointer 0 is the store's own; the slot is of the kind that tuplestores fill, and a row's datums are used only
+        // before the next is fetched.
+        unsafe {
+            pg_sys::tuplestore_select_read_pointer(self.state, 0);
+            pg_sys::tuplestore_rescan(self.state);
+            let slot = pg_sys::MakeSingleTupleTableSlot(self.descriptor, &raw const pg_sys::TTSOpsMinimalTuple);
+            loop {
+                // A cursor that `each` reads from may have chosen its own pointer.
+                pg_sys::tuplestore_select_read_pointer(self.state, 0);
+                if !pg_sys::tuplestore_gettupleslot(self.state, true, false, slot) {
+                    break;
+                }
+                pg_sys::slot_getsomeattrs_int(slot, N as i32);
+                let (values, nulls) = ((*slot).tts_values, (*slot).tts_isnull);
+                each(std::array::from_fn(|at| if *nulls.add(at) { None } else { Some(*values.add(at)) }));
+                pgrx::check_for_interrupts!();
+            }
+            pg_sys::ExecDropSingleTupleTableSlot(slot);
+        }
+    }
+}
+
+const SPOOL: &CStr = c"awa_ingest_spool";
+const SPOOL_COLUMNS: [Column; 17] = [
+    (c"ord", pg_sys::INT8OID),
+    (c"job_id", pg_sys::INT8OID),
+    (c"kind", pg_sys::TEXTOID),
+    (c"queue", pg_sys::TEXTOID),
+    (c"args", pg_sys::JSONBOID),
+    (c"state", pg_sys::TEXTOID),
+    (c"priority", pg_sys::INT2OID),
+    (c"max_attempts", pg_sys::INT2OID),
+    (c"run_at", pg_sys::TIMESTAMPTZOID),
+    (c"metadata", pg_sys::JSONBOID),
+    (c"tags", pg_sys::JSONBOID),
+    (c"unique_key", pg_sys::BYTEAOID),
+    (c"unique_states", pg_sys::TEXTOID),
+    (c"claims", pg_sys::BOOLOID),
+    (c"shard", pg_sys::INT2OID),
+    (c"lane", pg_sys::INT4OID),
+    (c"position", pg_sys::INT8OID),
+];
+/// Columns that a job's place decides, behind those that the job itself decides.
+const LANE: usize = 15;
+const POSITION: usize = 16;
+
+/// A job as it is spooled.
+pub struct Spooled<'a> {
+    /// Place in the request, from 1.
+    pub ord: i64,
+    /// Its id.
+    pub job_id: i64,
+    /// Stored queue name.
+    pub queue: &'a str,
+    /// The job; its queue is the logical one.
+    pub job: &'a awa_ingest_core::job::Job<'a>,
+    /// `None` for the call's clock.
+    pub run_at: Option<i64>,
+    /// Shard of its queue.
+    pub shard: i16,
+    /// Lane (from 0) and position behind the lane's start; `None` for deferred jobs.
+    pub place: Option<(usize, i64)>,
+}
+
+/// The jobs of a call.
+pub struct Spool {
+    store: Store<17>,
+    arena: Arena,
+}
+
+impl Spool {
+    /// An empty spool, visible to statements; it takes the place of an earlier one.
+    pub fn new(session: &Session, kilobytes: i32) -> Self {
+        Self { store: Store::new(session, SPOOL, &SPOOL_COLUMNS, kilobytes), arena: Arena::default() }
+    }
+
+    /// Appends a job.
+    pub fn put(&mut self, row: &Spooled<'_>) {
+        let job = row.job;
+        let arena = &mut self.arena;
+        arena.clear();
+        let kind = arena.bytes(job.kind.as_bytes());
+        let queue = arena.bytes(row.queue.as_bytes());
+        let args = match &job.args {
+            Some(args) => arena.jsonb(args),
+            None => arena.jsonb(&Value::EMPTY_OBJECT),
+        };
+        let state = arena.bytes(job.state.name().as_bytes());
+        let metadata = job.metadata.map(|metadata| arena.jsonb(&Value::Object(metadata)));
+        let tags = job.tags.map(|tags| arena.jsonb(&Value::Array(tags)));
+        let key = job.unique.as_ref().map(|unique| arena.bytes(&unique.key));
+        let states = job.unique.as_ref().and_then(|unique| unique.states).map(|states| arena.bytes(&states.text()));
+        let datum = |offset: Offset| self.arena.datum(offset);
+        self.store.put([
+            Some(Datum::from(row.ord)),
+            Some(Datum::from(row.job_id)),
+            Some(datum(kind)),
+            Some(datum(queue)),
+            Some(datum(args)),
+            Some(datum(state)),
+            Some(Datum::from(job.priority)),
+            Some(Datum::from(job.max_attempts)),
+            row.run_at.map(Datum::from),
+            metadata.map(datum),
+            tags.map(datum),
+            key.map(datum),
+            states.map(datum),
+            Some(Datum::from(job.claims())),
+            Some(Datum::from(row.shard)),
+            row.place.map(|(lane, _)| Datum::from(lane as i32 + 1)),
+            row.place.map(|(_, position)| Datum::from(position)),
+        ]);
+    }
+
+    /// Calls `each` with every job's place in the request and id, in input order.
+    pub fn ids(&self, mut each: impl FnMut(i64, i64)) {
+        self.store.scan(|row| each(integer(row[0]), integer(row[1])));
+    }
+
+    /// Appends the jobs of `other` that `place` keeps, in their order. It is given a job's place in the request, lane and
+    /// `run_at`, and returns the job's new position in its lane, or `None` to leave the job out. Deferred jobs have no lane; any
+    /// position keeps them.
+    pub fn take(&mut self, other: &Spool, mut place: impl FnMut(i64, Option<usize>, Option<i64>) -> Option<i64>) {
+        other.store.scan(|mut row| {
+            let lane = row[LANE].map(|lane| lane.value() as usize - 1);
+            let run_at = row[8].map(|run_at| run_at.value() as i64);
+            if let Some(position) = place(integer(row[0]), lane, run_at) {
+                row[POSITION] = lane.map(|_| Datum::from(position));
+                self.store.put(row);
+            }
+        });
+    }
+}
+
+fn integer(datum: Option<Datum>) -> i64 {
+    datum.map_or(0, |datum| datum.value() as i64)
+}
+
+const SEGMENTS: &CStr = c"awa_ingest_segments";
+const SEGMENT_COLUMNS: [Column; 7] = [
+    (c"lane", pg_sys::INT4OID),
+    (c"queue", pg_sys::TEXTOID),
+    (c"priority", pg_sys::INT2OID),
+    (c"shard", pg_sys::INT2OID),
+    (c"first", pg_sys::INT8OID),
+    (c"next", pg_sys::INT8OID),
+    (c"run_at", pg_sys::TIMESTAMPTZOID),
+];
+
+/// The ready segments of a call: usually one a lane, but as many as jobs where each has its own `run_at`.
+pub struct Segments {
+    store: Store<7>,
+    arena: Arena,
+}
+
+impl Segments {
+    /// An empty store, visible to statements; it takes the place of an earlier one.
+    pub fn new(session: &Session, kilobytes: i32) -> Self {
+        Self { store: Store::new(session, SEGMENTS, &SEGMENT_COLUMNS, kilobytes), arena: Arena::default() }
+    }
+
+    /// Appends a segment of a lane.
+    pub fn put(&mut self, segment: awa_ingest_core::lanes::Segment, lane: &awa_ingest_core::lanes::Lane) {
+        self.arena.clear();
+        let queue = self.arena.bytes(lane.queue.as_bytes());
+        self.store.put([
+            Some(Datum::from(segment.lane as i32 + 1)),
+            Some(self.arena.datum(queue)),
+            Some(Datum::from(lane.priority)),
+            Some(Datum::from(lane.shard)),
+            Some(Datum::from(segment.first)),
+            Some(Datum::from(segment.next)),
+            segment.run_at.map(Datum::from),
+        ]);
+    }
+}

@@ -1,0 +1,97 @@
+//! The statements of the pipeline: SQL files with a storage to fill in.
+
+use pgrx::pg_sys::{self, Oid};
+use std::rc::Rc;
+
+/// A storage, and where it matters the partition that ready rows go to.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Target {
+    /// Quoted name of the schema with lanes and jobs.
+    pub storage: Rc<str>,
+    /// Quoted name of the schema with unique claims and queue settings.
+    pub shared: &'static str,
+    /// Ring slot whose partition is written to; `None` for the partitioned parent, or where it does not matter.
+    pub slot: Option<i32>,
+}
+
+macro_rules! statements {
+    ($($(#[$doc:meta])* $name:ident $file:literal [$($argument:ident),*];)*) => {
+        /// A statement, by the file with its text.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        pub enum Statement {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Statement {
+            fn template(self) -> &'static str {
+                match self {
+                    $(Self::$name => include_str!(concat!("../sql/statements/", $file, ".sql")),)*
+                }
+            }
+
+            /// Types of the arguments.
+            pub fn arguments(self) -> &'static [Oid] {
+                match self {
+                    $(Self::$name => &[$(pg_sys::$argument),*],)*
+                }
+            }
+        }
+    };
+}
+
+statements! {
+    /// Active storage schema and version of an awa schema.
+    Engine "engine" [];
+    /// Version alone, of a schema too old for the rest.
+    Version "version" [];
+    /// First difference to the known shape.
+    Shape "shape" [TEXTOID];
+    /// Stored queues and shards of a queue.
+    Route "route" [TEXTOID, INT4OID];
+    /// Lanes that contradict the stripe setting.
+    StripeMismatch "stripe_mismatch" [TEXTOID];
+    /// Takes unique keys.
+    Claim "claim" [];
+    /// Keys let go while they were being claimed.
+    Unheld "unheld" [];
+    /// Jobs whose keys others hold.
+    Losers "losers" [];
+    /// Sequences of lanes.
+    Lanes "lanes" [TEXTARRAYOID, INT2ARRAYOID, INT2ARRAYOID];
+    /// Creates a lane as the storage's owner.
+    Provision "provision" [TEXTOID, INT2OID, INT2OID];
+    /// Current ring position.
+    Ring "ring" [];
+    /// Writes ready rows.
+    Ready "ready" [INT4OID, INT8OID, INT8ARRAYOID, TIMESTAMPTZOID];
+    /// Writes ready segments.
+    Segments "segments" [INT4OID, INT8OID, INT8ARRAYOID, TIMESTAMPTZOID];
+    /// Writes deferred jobs.
+    Deferred "deferred" [TIMESTAMPTZOID];
+    /// Whether a lane is complete.
+    LaneExists "lane_exists" [TEXTOID, INT2OID, INT2OID, TEXTOID];
+    /// Makes the lane's row.
+    LaneRow "lane_row" [TEXTOID, INT2OID];
+    /// Makes the lane's enqueue head.
+    LaneEnqueueHead "lane_enqueue_head" [TEXTOID, INT2OID, INT2OID];
+    /// Makes the lane's claim head.
+    LaneClaimHead "lane_claim_head" [TEXTOID, INT2OID, INT2OID];
+    /// Makes the lane's sequences.
+    LaneSequences "lane_sequences" [TEXTOID, INT2OID, INT2OID];
+    /// Lists the grants that the lane's sequences need.
+    LaneGrants "lane_grants" [TEXTOID, INT2OID, INT2OID, TEXTOID];
+    /// Whether the embedded storage has undelivered jobs.
+    Undelivered "undelivered" [];
+}
+
+impl Statement {
+    /// The text for a target.
+    pub fn sql(self, target: &Target) -> String {
+        let suffix = target.slot.map_or(String::new(), |slot| format!("_{slot}"));
+        self.template()
+            .replace("{payload}", include_str!("../sql/statements/payload.sql"))
+            .replace("{suffix}", &suffix)
+            .replace("{shared}", target.shared)
+            .replace("{storage}", &target.storage)
+    }
+}

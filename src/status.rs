@@ -1,0 +1,54 @@
+//! `awa_ingest.status()`: where jobs go, and what keeps them from being taken.
+#![allow(unsafe_code)]
+
+use crate::entry::Call;
+use crate::spi;
+use crate::storage::{AwaEngine, Mode, Storage};
+use awa_ingest_core::error::Result;
+use pgrx::IntoDatum;
+use pgrx::pg_sys::{self, Datum};
+
+/// One row; a storage that refuses jobs is reported, not raised. Needs SELECT on awa's state tables where awa is installed.
+pub fn status(call: &Call) -> Result<Option<Datum>> {
+    let (awa, storage) = spi::connect(|session| (AwaEngine::look_up(session), Storage::resolve(session)));
+    let (problem, hint) = match &storage {
+        Ok(_) => (None, None),
+        Err(error) => (Some(error.to_string()), error.hint()),
+    };
+    let attached = !matches!(awa, Ok(None));
+    let awa = awa.ok().flatten();
+    let mode = match &storage {
+        Ok(storage) => storage.mode,
+        Err(_) if attached => Mode::Attached,
+        Err(_) => Mode::Embedded,
+    };
+    let engine = match (mode, &awa) {
+        (Mode::Attached, Some(AwaEngine { storage: None, .. })) => "canonical",
+        _ => "queue_storage",
+    };
+    let schema = storage.as_ref().ok().map(|storage| storage.schema.to_string());
+    let row = [
+        env!("CARGO_PKG_VERSION").into_datum(),
+        (if mode == Mode::Attached { "attached" } else { "embedded" }).into_datum(),
+        schema.or(awa.as_ref().and_then(|awa| awa.storage.clone())).into_datum(),
+        engine.into_datum(),
+        awa.and_then(|awa| awa.version).into_datum(),
+        storage.is_ok().into_datum(),
+        problem.into_datum(),
+        hint.into_datum(),
+    ];
+    Ok(Some(composite(call, row)))
+}
+
+fn composite<const N: usize>(call: &Call, row: [Option<Datum>; N]) -> Datum {
+    let mut values = row.map(|value| value.unwrap_or(Datum::from(0)));
+    let mut nulls = row.map(|value| value.is_none());
+    // SAFETY: the function is declared with these columns, which the server resolves to a descriptor; the tuple is a copy.
+    unsafe {
+        let mut descriptor = std::ptr::null_mut();
+        pg_sys::get_call_result_type(call.raw(), std::ptr::null_mut(), &mut descriptor);
+        let descriptor = pg_sys::BlessTupleDesc(descriptor);
+        let tuple = pg_sys::heap_form_tuple(descriptor, values.as_mut_ptr(), nulls.as_mut_ptr());
+        pg_sys::HeapTupleHeaderGetDatum((*tuple).t_data)
+    }
+}

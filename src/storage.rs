@@ -1,0 +1,189 @@
+//! Which storage takes the jobs: looked up on every call, so that migrating, rolling back, restoring or dropping awa's schema is
+//! followed at once. The only thing remembered is that a schema's tables were found to have the known shape, until the server says
+//! that one of them changed.
+#![allow(unsafe_code)]
+
+use crate::spi::{Session, View, argument};
+use crate::statements::{Statement, Target};
+use awa_ingest_core::error::{Error, Result};
+use pgrx::pg_guard;
+use pgrx::pg_sys::{self, Datum, Oid};
+use std::cell::RefCell;
+use std::ffi::{CStr, CString};
+use std::rc::Rc;
+
+/// The version of awa's schema that this extension knows.
+const KNOWN_VERSION: i32 = 40;
+
+/// Tables whose change makes the shape worth another look: those in the storage schema, and those in schema awa.
+const STORAGE_TABLES: [&CStr; 7] = [
+    c"ready_entries",
+    c"ready_segments",
+    c"deferred_jobs",
+    c"queue_lanes",
+    c"queue_enqueue_heads",
+    c"queue_claim_heads",
+    c"queue_ring_state",
+];
+const SHARED_TABLES: [&CStr; 2] = [c"job_unique_claims", c"queue_meta"];
+
+/// Whose storage it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// awa's, worked by awa's workers.
+    Attached,
+    /// The extension's own.
+    Embedded,
+}
+
+/// The storage of one call.
+#[derive(Clone, Debug)]
+pub struct Storage {
+    /// Whose it is.
+    pub mode: Mode,
+    /// Name of the schema with lanes and jobs.
+    pub schema: Rc<str>,
+    /// The same schema's oid.
+    pub schema_oid: Oid,
+    /// The same schema and that of claims and queue settings, for statements.
+    pub target: Target,
+}
+
+/// What schema awa says about itself.
+pub struct AwaEngine {
+    /// The active queue storage schema; `None` while the canonical engine is active.
+    pub storage: Option<String>,
+    /// Version of awa's schema.
+    pub version: Option<i32>,
+}
+
+impl Storage {
+    /// The storage that takes jobs now.
+    pub fn resolve(session: &Session) -> Result<Self> {
+        let Some(engine) = AwaEngine::look_up(session)? else { return Self::embedded() };
+        if engine.version != Some(KNOWN_VERSION) {
+            let found = engine.version.map_or("none".into(), |version| version.to_string());
+            return Err(Error::UnknownStorage(format!("schema version {found}")));
+        }
+        let schema: Rc<str> = engine.storage.ok_or(Error::CanonicalEngine)?.into();
+        let storage = Self::new(Mode::Attached, schema, "awa")?;
+        storage.check_shape(session)?;
+        Ok(storage)
+    }
+
+    fn embedded() -> Result<Self> {
+        Self::new(Mode::Embedded, "awa_ingest".into(), "awa_ingest")
+    }
+
+    fn new(mode: Mode, schema: Rc<str>, shared: &'static str) -> Result<Self> {
+        let schema_oid =
+            namespace(&schema).ok_or_else(|| Error::UnknownStorage(format!("queue storage schema \"{schema}\" does not exist")))?;
+        let target = Target { storage: quote(&schema).into(), shared, slot: None };
+        Ok(Self { mode, schema, schema_oid, target })
+    }
+
+    /// The oid of a relation in the storage schema.
+    pub fn relation(&self, name: &str) -> Option<Oid> {
+        relation(name, self.schema_oid)
+    }
+
+    fn check_shape(&self, session: &Session) -> Result<()> {
+        let tables = self.tables();
+        if VERIFIED.with_borrow(|verified| verified.contains(&tables)) {
+            return Ok(());
+        }
+        let rows = session.run(Statement::Shape, &self.target, &[argument(&*self.schema)], View::Caller);
+        match rows.first::<String>() {
+            Some(difference) => Err(Error::UnknownStorage(difference)),
+            None => {
+                VERIFIED.with_borrow_mut(|verified| verified.push(tables));
+                Ok(())
+            }
+        }
+    }
+
+    /// Oids of the tables whose shape matters; an invalid one stands for a table that is missing.
+    fn tables(&self) -> Vec<Oid> {
+        let awa = namespace("awa").unwrap_or(Oid::INVALID);
+        let storage = STORAGE_TABLES.map(|name| (name, self.schema_oid));
+        let shared = SHARED_TABLES.map(|name| (name, awa));
+        storage.into_iter().chain(shared).map(|(name, schema)| relation_c(name, schema)).collect()
+    }
+}
+
+impl AwaEngine {
+    /// Asks schema awa, if awa is installed there.
+    pub fn look_up(session: &Session) -> Result<Option<Self>> {
+        let Some(awa) = namespace("awa") else { return Ok(None) };
+        if relation("storage_transition_state", awa).is_none() {
+            return Ok(None);
+        }
+        if relation("schema_version", awa).is_none() {
+            return Err(Error::UnknownStorage("table schema_version is missing".into()));
+        }
+        // An awa too old to have the function is told from its version alone.
+        let target = Target { storage: "awa".into(), shared: "awa", slot: None };
+        let statement = if has_function(c"active_queue_storage_schema", awa) { Statement::Engine } else { Statement::Version };
+        let rows = session.run(statement, &target, &[], View::Caller);
+        Ok(Some(Self { storage: rows.get(0, 0), version: rows.get(0, 1) }))
+    }
+}
+
+thread_local! {
+    /// Tables of storages whose shape is known to be right, as [`Storage::tables`] gives them.
+    static VERIFIED: RefCell<Vec<Vec<Oid>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Has the server tell when a table changes.
+pub fn watch_catalog() {
+    // SAFETY: the callback has the wanted signature, raises nothing, and stays loaded as long as the process.
+    unsafe { pg_sys::CacheRegisterRelcacheCallback(Some(forget_shape), Datum::from(0)) }
+}
+
+/// An invalid oid means that any table may have changed.
+#[pg_guard]
+unsafe extern "C-unwind" fn forget_shape(_argument: Datum, relation: Oid) {
+    VERIFIED.with_borrow_mut(|verified| verified.retain(|tables| relation != Oid::INVALID && !tables.contains(&relation)));
+}
+
+fn namespace(name: &str) -> Option<Oid> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: a C string that outlives the call.
+    valid(unsafe { pg_sys::get_namespace_oid(name.as_ptr(), true) })
+}
+
+fn relation(name: &str, schema: Oid) -> Option<Oid> {
+    let name = CString::new(name).ok()?;
+    valid(relation_c(&name, schema))
+}
+
+fn relation_c(name: &CStr, schema: Oid) -> Oid {
+    // SAFETY: a C string that outlives the call.
+    unsafe { pg_sys::get_relname_relid(name.as_ptr(), schema) }
+}
+
+/// Whether a function without arguments exists.
+fn has_function(name: &CStr, schema: Oid) -> bool {
+    // SAFETY: the key of PROCNAMEARGSNSP is a name, an argument vector and a schema; the empty vector is freed with the session.
+    unsafe {
+        let arguments = pg_sys::buildoidvector(std::ptr::null(), 0);
+        valid(pg_sys::GetSysCacheOid(
+            pg_sys::SysCacheIdentifier::PROCNAMEARGSNSP as i32,
+            pg_sys::Anum_pg_proc_oid as i16,
+            Datum::from(name.as_ptr()),
+            Datum::from(arguments),
+            Datum::from(schema),
+            Datum::from(0),
+        ))
+        .is_some()
+    }
+}
+
+fn valid(oid: Oid) -> Option<Oid> {
+    (oid != Oid::INVALID).then_some(oid)
+}
+
+/// An identifier, quoted where SQL needs it.
+pub fn quote(name: &str) -> String {
+    pgrx::spi::quote_identifier(name)
+}

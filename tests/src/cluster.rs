@@ -1,0 +1,173 @@
+//! A private PostgreSQL server for tests.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, Once, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio::sync::OnceCell;
+
+use crate::db::Template;
+use crate::os::{self, Server, ServerUser};
+
+/// Settings of every test server: no durability, room for many clients, no chance in the plans.
+const SETTINGS: &[(&str, &str)] = &[
+    ("listen_addresses", "127.0.0.1"),
+    ("max_connections", "300"),
+    ("shared_buffers", "128MB"),
+    ("fsync", "off"),
+    ("full_page_writes", "off"),
+    ("wal_level", "minimal"),
+    ("max_wal_senders", "0"),
+    ("jit", "off"),
+    ("log_line_prefix", "%m [%p] %d "),
+    ("timezone", "UTC"),
+];
+
+/// A started server (`initdb`, `postgres`) on a free port of 127.0.0.1 and a Unix socket. Its folder is removed and its
+/// process ended when the last handle goes, and for handles that never go, when the test process ends.
+pub struct Cluster {
+    bin: PathBuf,
+    folder: PathBuf,
+    port: u16,
+    pub(crate) templates: [OnceCell<()>; Template::COUNT],
+}
+
+impl Cluster {
+    /// The server that all tests of this binary share, started on first use.
+    pub fn shared() -> Arc<Self> {
+        static SHARED: OnceLock<Arc<Cluster>> = OnceLock::new();
+        SHARED.get_or_init(|| Self::start(&[])).clone()
+    }
+
+    /// A server of the test's own, with extra settings: for tests that restart, preload, or need their own roles.
+    pub fn start(settings: &[(&str, &str)]) -> Arc<Self> {
+        let bin = env::var_os("AWA_INGEST_PG_BIN")
+            .map(PathBuf::from)
+            .expect("AWA_INGEST_PG_BIN must name the bin folder of a PostgreSQL with the extension installed");
+        let user = ServerUser::current();
+        let folder = os::new_folder().expect("creating the server's folder");
+        ServerUser::give(user, &folder).expect("giving the folder to the server's user");
+        init_db(&bin, &folder, user);
+
+        let port = os::free_port().expect("finding a free port");
+        let server = launch(&bin, &folder, port, settings, user);
+        RunningServers::add(folder.clone(), server);
+        wait_until_ready(&folder);
+        Arc::new(Self { bin, folder, port, templates: Default::default() })
+    }
+
+    /// The TCP port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// A connection string for any client library.
+    pub fn url(&self, role: &str, database: &str) -> String {
+        format!("postgres://{role}@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// A client program of the same installation (`psql`, `pg_dump` …), set up to connect as the superuser.
+    pub fn program(&self, name: &str) -> Command {
+        let mut command = Command::new(self.bin.join(name));
+        command.env("PGHOST", "127.0.0.1").env("PGPORT", self.port.to_string()).env("PGUSER", "postgres");
+        command
+    }
+
+    /// What the server has logged so far.
+    pub fn log(&self) -> String {
+        read_log(&self.folder)
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        RunningServers::end(&self.folder);
+    }
+}
+
+fn init_db(bin: &Path, folder: &Path, user: Option<ServerUser>) {
+    let mut command = Command::new(bin.join("initdb"));
+    command.args(["--no-sync", "--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C.UTF-8", "-D"]);
+    command.arg(folder.join("data"));
+    let output = ServerUser::apply(user, &mut command).output().expect("running initdb");
+    assert!(output.status.success(), "initdb failed: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn launch(bin: &Path, folder: &Path, port: u16, extra: &[(&str, &str)], user: Option<ServerUser>) -> Server {
+    let log = fs::File::create(log_path(folder)).expect("creating the server's log");
+    let mut command = Command::new(bin.join("postgres"));
+    command.arg("-D").arg(folder.join("data")).arg("-k").arg(folder).args(["-p", &port.to_string()]);
+    for (name, value) in SETTINGS.iter().chain(extra) {
+        command.arg("-c").arg(format!("{name}={value}"));
+    }
+    ServerUser::apply(user, &mut command).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+    Server::spawn(command).expect("starting postgres")
+}
+
+/// The last line of `postmaster.pid` is what `pg_ctl` itself waits for.
+fn wait_until_ready(folder: &Path) {
+    let started = Instant::now();
+    let status = folder.join("data/postmaster.pid");
+    while !fs::read_to_string(&status).is_ok_and(|s| s.lines().nth(7).is_some_and(|l| l.trim() == "ready")) {
+        if RunningServers::has_ended(folder) || started.elapsed() > crate::DEADLINE {
+            let log = read_log(folder);
+            RunningServers::end(folder);
+            panic!("the test server did not start:\n{log}");
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn log_path(folder: &Path) -> PathBuf {
+    folder.join("log")
+}
+
+fn read_log(folder: &Path) -> String {
+    let bytes = fs::read(log_path(folder)).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Every server this process runs, so that one exit handler ends those that live in statics.
+struct RunningServers(Vec<(PathBuf, Server)>);
+
+static RUNNING: Mutex<RunningServers> = Mutex::new(RunningServers(Vec::new()));
+
+impl RunningServers {
+    fn add(folder: PathBuf, server: Server) {
+        static AT_EXIT: Once = Once::new();
+        AT_EXIT.call_once(|| {
+            // SAFETY: the handler has the signature atexit wants and does not unwind.
+            unsafe { libc::atexit(end_all_servers) };
+        });
+        Self::lock().0.push((folder, server));
+    }
+
+    fn has_ended(folder: &Path) -> bool {
+        Self::lock().0.iter().any(|(f, server)| f == folder && server.has_ended())
+    }
+
+    fn end(folder: &Path) {
+        let mut running = Self::lock();
+        if let Some(at) = running.0.iter().position(|(f, _)| f == folder) {
+            let (folder, server) = running.0.swap_remove(at);
+            server.stop();
+            let _ = fs::remove_dir_all(folder);
+        }
+    }
+
+    /// A panic while the lock was held leaves the list as good as it was.
+    fn lock() -> std::sync::MutexGuard<'static, Self> {
+        RUNNING.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+extern "C" fn end_all_servers() {
+    for (folder, server) in RunningServers::lock().0.drain(..) {
+        server.stop();
+        let _ = fs::remove_dir_all(folder);
+    }
+}

@@ -145,9 +145,19 @@ COMMENT ON FUNCTION awa_ingest.replace_ring_state() IS 'Lets a restored ring pos
 CREATE TRIGGER replace_ring_state BEFORE INSERT ON awa_ingest.queue_ring_state
     FOR EACH ROW EXECUTE FUNCTION awa_ingest.replace_ring_state();
 
-SELECT pg_catalog.pg_extension_config_dump(relation::regclass, '')
-  FROM unnest(ARRAY['job_id_seq', 'queue_meta', 'queue_lanes', 'queue_enqueue_heads', 'queue_claim_heads', 'queue_ring_state',
-                    'job_unique_claims', 'deferred_jobs']) AS name, format('awa_ingest.%I', name) AS relation;
+DO $$
+DECLARE
+    relation regclass;
+BEGIN
+    -- One at a time: each call updates the extension's row.
+    FOREACH relation IN ARRAY ARRAY[
+        'awa_ingest.job_id_seq', 'awa_ingest.queue_meta', 'awa_ingest.queue_lanes', 'awa_ingest.queue_enqueue_heads',
+        'awa_ingest.queue_claim_heads', 'awa_ingest.queue_ring_state', 'awa_ingest.job_unique_claims', 'awa_ingest.deferred_jobs'
+    ]::regclass[] LOOP
+        PERFORM pg_catalog.pg_extension_config_dump(relation, '');
+    END LOOP;
+END
+$$;
 
 -- The name is awa's, so that provisioning a lane is the same statement in both storages. The sequences belong to the head columns
 -- that name them: they go with the extension, and pg_dump keeps them.

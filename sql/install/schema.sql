@@ -13,4 +13,5 @@ BEGIN
 END
 $$;
 
+CREATE SCHEMA awa_ingest;
 COMMENT ON SCHEMA awa_ingest IS 'awa_ingest: storage of its own for databases without awa, and administration';

@@ -14,7 +14,7 @@ WITH expected (in_storage, relation, columns) AS (VALUES
     (true, 'queue_lanes', 'queue text, priority smallint'),
     (true, 'queue_enqueue_heads', 'queue text, priority smallint, enqueue_shard smallint, seq_name text'),
     (true, 'queue_claim_heads', 'queue text, priority smallint, enqueue_shard smallint, seq_name text'),
-    (true, 'queue_ring_state', 'singleton boolean, current_slot integer, generation bigint'),
+    (true, 'queue_ring_state', 'singleton boolean, current_slot integer, generation bigint, slot_count integer'),
     (false, 'job_unique_claims', 'unique_key bytea, job_id bigint'),
     (false, 'queue_meta', 'queue text, enqueue_shards smallint')
 ), listed AS (

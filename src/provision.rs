@@ -37,12 +37,17 @@ fn create(session: &Session, storage: &Storage, queue: &str, priority: i16, shar
     let lane = [argument(queue), argument(priority), argument(shard), schema];
     let run = |statement, arguments: usize, view| session.run(statement, &storage.target, &lane[..arguments], view);
 
-    // The head table's trigger locks the lane before it looks for a conflict: propose heads only for lanes that are missing.
-    if run(Statement::LaneExists, 4, View::Latest).first() != Some(true) {
+    let exists = || run(Statement::LaneExists, 4, View::Latest).first() == Some(true);
+
+    // awa's head tables have a trigger that locks the lane before it looks for a conflict, and makes the sequence: propose heads
+    // only for a lane that is missing, and make sequences only where no trigger did.
+    if !exists() {
         run(Statement::LaneRow, 2, View::Write);
         run(Statement::LaneEnqueueHead, 3, View::Write);
         run(Statement::LaneClaimHead, 3, View::Write);
-        run(Statement::LaneSequences, 3, View::Write);
+        if !exists() {
+            run(Statement::LaneSequences, 3, View::Write);
+        }
     }
     let grants = run(Statement::LaneGrants, 4, View::Latest);
     let grants: Vec<String> = (0..grants.count as usize).filter_map(|row| grants.get(row, 0)).collect();

@@ -174,6 +174,8 @@ async fn ensure_template(cluster: &Cluster, template: Template) {
         if let Some(base) = template.base() {
             Box::pin(ensure_template(cluster, base)).await;
         }
+        // A test that failed in here left a half-made template: let the next one fail for the same reason, not for that.
+        run(&cluster.url("postgres", "postgres"), &format!("DROP DATABASE IF EXISTS {}", template.name())).await;
         create_database(cluster, template.name(), template.base()).await;
         template.fill(&cluster.url("postgres", template.name())).await;
     });

@@ -21,6 +21,9 @@ FROM stored GROUP BY queue, state ORDER BY queue, state;
 SELECT queue, priority, enqueue_shard AS shard, count(*) AS jobs, min(lane_seq) AS "first position", max(lane_seq) AS "last position"
 FROM awa_ingest.ready_entries GROUP BY queue, priority, enqueue_shard ORDER BY queue, priority, enqueue_shard;
 
+\echo 'Charging the same three invoices again enqueues nothing, and says which jobs hold them:'
+SELECT * FROM awa.enqueue_batch((SELECT jsonb_agg(job) FROM (TABLE charges LIMIT 3) AS again), on_conflict => 'skip');
+
 \echo 'State of the extension:'
 SELECT extension_version, mode, storage_schema, ready FROM awa_ingest.status();
 

@@ -17,19 +17,29 @@ pub struct QueueCatalog<'s> {
 
 impl Catalog for QueueCatalog<'_> {
     fn stored_queues(&mut self, queue: &str) -> Result<Vec<StoredQueue>> {
-        let stripes = if split_stripe(queue).is_some() {
-            Some(0)
-        } else {
-            settings::queue_stripe_count().inspect(|count| self.warn_of_mismatch(queue, *count)).map(|count| if count == 1 { 0 } else { count })
-        };
-        let arguments = [argument(queue), stripes.and_then(argument)];
-        let rows = self.session.run(Statement::Route, &self.storage.target, &arguments, View::Caller);
-        let stored = |row| StoredQueue { name: rows.get(row, 0).unwrap_or_default(), shards: rows.get(row, 1).unwrap_or(1) };
-        Ok((0..rows.count as usize).map(stored).collect())
+        // A name that is a stripe already is kept.
+        let setting = settings::queue_stripe_count().filter(|_| split_stripe(queue).is_none());
+        setting.inspect(|count| self.warn_of_mismatch(queue, *count));
+        if let Some(stripes) = setting.filter(|count| *count > 1) {
+            return Ok(self.stripes(queue, Some(stripes)));
+        }
+        let rows = self.session.run(Statement::Queue, &self.storage.target, &[argument(queue)], View::Caller);
+        let (shards, striped) = (rows.get(0, 0).unwrap_or(1), rows.get(0, 1) == Some(true));
+        if striped && setting.is_none() && split_stripe(queue).is_none() {
+            return Ok(self.stripes(queue, None));
+        }
+        Ok(vec![StoredQueue { name: queue.to_owned(), shards }])
     }
 }
 
 impl QueueCatalog<'_> {
+    fn stripes(&self, queue: &str, count: Option<i32>) -> Vec<StoredQueue> {
+        let arguments = [argument(queue), count.and_then(argument)];
+        let rows = self.session.run(Statement::Stripes, &self.storage.target, &arguments, View::Caller);
+        let stored = |row| StoredQueue { name: rows.get(row, 0).unwrap_or_default(), shards: rows.get(row, 1).unwrap_or(1) };
+        (0..rows.count as usize).map(stored).collect()
+    }
+
     /// Workers look either at a queue's own lanes or at its stripes: jobs on the other side would never be claimed.
     fn warn_of_mismatch(&self, queue: &str, stripes: i32) {
         let rows = self.session.run(Statement::StripeMismatch, &self.storage.target, &[argument(queue)], View::Caller);

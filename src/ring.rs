@@ -9,6 +9,7 @@ use crate::statements::{Statement, Target};
 use crate::storage::Storage;
 use awa_ingest_core::error::{Error, Result};
 use pgrx::pg_sys::{self, Oid};
+use std::cell::Cell;
 
 /// Where ready rows go.
 pub struct Position {
@@ -20,24 +21,46 @@ pub struct Position {
     pub target: Target,
 }
 
+thread_local! {
+    /// Schema and slot of the last call. The ring seldom turns between calls, so that locking this slot first mostly saves a
+    /// second look at the ring.
+    static LAST: Cell<Option<(Oid, i32)>> = const { Cell::new(None) };
+}
+
 /// The current position, with its partition locked against truncation until the transaction ends.
 pub fn current(session: &Session, storage: &Storage) -> Result<Position> {
-    let mut position = read(session, storage)?;
+    let last = LAST.get().filter(|(schema, _)| *schema == storage.schema_oid).map(|(_, slot)| slot);
+    // An old slot may be under prune: never wait for one that may not be wanted.
+    let mut locked = last.filter(|slot| partition(storage, *slot).is_some_and(try_lock));
     loop {
-        let partition = storage
-            .relation(&format!("ready_entries_{}", position.0))
-            .ok_or_else(|| Error::UnknownStorage(format!("partition {} of ready_entries is missing", position.0)))?;
-        // SAFETY: the lock manager takes any oid; the lock goes with the transaction.
-        unsafe { pg_sys::LockRelationOid(partition, pg_sys::RowExclusiveLock as i32) };
         // The ring may have turned, and the slot been pruned, before the lock: only a locked slot that is still current is safe.
-        let again = read(session, storage)?;
-        if again == position {
-            let (slot, generation) = position;
+        let (slot, generation) = read(session, storage)?;
+        if locked == Some(slot) {
+            LAST.set(Some((storage.schema_oid, slot)));
             let direct = writes_directly(storage, slot);
             return Ok(Position { slot, generation, target: Target { slot: direct.then_some(slot), ..storage.target.clone() } });
         }
-        position = again;
+        let wanted = partition(storage, slot);
+        lock(wanted.ok_or_else(|| Error::UnknownStorage(format!("partition {slot} of ready_entries is missing")))?);
+        locked = Some(slot);
     }
+}
+
+fn partition(storage: &Storage, slot: i32) -> Option<Oid> {
+    storage.relation(&format!("ready_entries_{slot}"))
+}
+
+/// What a writer of the table holds: it keeps the table from being truncated.
+const WRITER: pg_sys::LOCKMODE = pg_sys::RowExclusiveLock as pg_sys::LOCKMODE;
+
+fn lock(relation: Oid) {
+    // SAFETY: the lock manager takes any oid; the lock goes with the transaction.
+    unsafe { pg_sys::LockRelationOid(relation, WRITER) }
+}
+
+fn try_lock(relation: Oid) -> bool {
+    // SAFETY: as above.
+    unsafe { pg_sys::ConditionalLockRelationOid(relation, WRITER) }
 }
 
 fn read(session: &Session, storage: &Storage) -> Result<(i32, i64)> {
@@ -68,7 +91,7 @@ fn may_insert(relation: Oid) -> bool {
 fn has_own_rules(relation: Oid) -> bool {
     // SAFETY: opened with a lock that is kept, and closed; the entry is only read in between.
     unsafe {
-        let open = pg_sys::relation_open(relation, pg_sys::RowExclusiveLock as i32);
+        let open = pg_sys::relation_open(relation, WRITER);
         let class = &*(*open).rd_rel;
         let rules = class.relhastriggers || class.relrowsecurity || class.relhasrules;
         pg_sys::relation_close(open, pg_sys::NoLock as i32);

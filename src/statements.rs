@@ -46,8 +46,10 @@ statements! {
     Version "version" [];
     /// First difference to the known shape.
     Shape "shape" [TEXTOID];
-    /// Stored queues and shards of a queue.
-    Route "route" [TEXTOID, INT4OID];
+    /// Shards of a queue, and whether it has stripes.
+    Queue "queue" [TEXTOID];
+    /// Stripes of a queue and their shards.
+    Stripes "stripes" [TEXTOID, INT4OID];
     /// Lanes that contradict the stripe setting.
     StripeMismatch "stripe_mismatch" [TEXTOID];
     /// Takes unique keys.

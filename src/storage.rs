@@ -121,9 +121,10 @@ impl AwaEngine {
         if relation("schema_version", awa).is_none() {
             return Err(Error::UnknownStorage("table schema_version is missing".into()));
         }
-        // An awa too old to have the function is told from its version alone.
+        // An awa too old to have queue storage is told from its version alone.
         let target = Target { storage: "awa".into(), shared: "awa", slot: None };
-        let statement = if has_function(c"active_queue_storage_schema", awa) { Statement::Engine } else { Statement::Version };
+        let has_queue_storage = relation("runtime_storage_backends", awa).is_some();
+        let statement = if has_queue_storage { Statement::Engine } else { Statement::Version };
         let rows = session.run(statement, &target, &[], View::Caller);
         Ok(Some(Self { storage: rows.get(0, 0), version: rows.get(0, 1) }))
     }
@@ -160,23 +161,6 @@ fn relation(name: &str, schema: Oid) -> Option<Oid> {
 fn relation_c(name: &CStr, schema: Oid) -> Oid {
     // SAFETY: a C string that outlives the call.
     unsafe { pg_sys::get_relname_relid(name.as_ptr(), schema) }
-}
-
-/// Whether a function without arguments exists.
-fn has_function(name: &CStr, schema: Oid) -> bool {
-    // SAFETY: the key of PROCNAMEARGSNSP is a name, an argument vector and a schema; the empty vector is freed with the session.
-    unsafe {
-        let arguments = pg_sys::buildoidvector(std::ptr::null(), 0);
-        valid(pg_sys::GetSysCacheOid(
-            pg_sys::SysCacheIdentifier::PROCNAMEARGSNSP as i32,
-            pg_sys::Anum_pg_proc_oid as i16,
-            Datum::from(name.as_ptr()),
-            Datum::from(arguments),
-            Datum::from(schema),
-            Datum::from(0),
-        ))
-        .is_some()
-    }
 }
 
 fn valid(oid: Oid) -> Option<Oid> {

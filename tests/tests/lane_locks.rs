@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use awa_ingest_tests::{Db, Storage, backend_pid, failure, jobs, rows, wait_until_blocked, within};
+use awa_model::queue_storage::shard_for_ordering_key;
 use awa_model::{InsertOpts, InsertParams, QueueStorage, QueueStorageConfig};
 use serde_json::json;
 use tokio_postgres::Client;
@@ -132,6 +133,34 @@ async fn opposite_orders_behind(db: &Db, storage: Storage, parked: &str) {
         let done = within("the batch", batch).await.expect("the task");
         assert_eq!(done.expect("no deadlock").len(), 2, "{storage:?} behind {parked}");
     }
+}
+
+/// The lanes of one queue and priority share a row of `queue_lanes`: whoever creates one of them waits for that row before it holds
+/// anything that the row's creator may want next.
+#[tokio::test(flavor = "multi_thread")]
+async fn new_shards_of_a_queue_do_not_deadlock() {
+    for storage in Storage::BOTH {
+        let db = storage.db().await;
+        let (first, second, observer) = (db.connect().await, db.connect().await, db.connect().await);
+        storage.shard(&observer, "a", 2).await;
+        first.batch_execute("BEGIN").await.unwrap();
+        jobs::enqueue(&first, &job_in_shard("a", 0)).await;
+
+        let pid = backend_pid(&second).await;
+        let waiting = tokio::spawn(async move { jobs::try_enqueue(&second, &job_in_shard("a", 1)).await });
+        wait_until_blocked(&observer, pid).await;
+        jobs::enqueue(&first, &job_in_shard("a", 1)).await;
+        first.batch_execute("COMMIT").await.unwrap();
+        within("the second producer", waiting).await.expect("the task").expect("no deadlock");
+    }
+}
+
+/// A job whose ordering key takes it to `shard` of two.
+fn job_in_shard(queue: &str, shard: i16) -> InsertParams {
+    let key = (0u8..).map(|n| vec![n]).find(|key| shard_for_ordering_key(key, 2) == shard);
+    let mut job = job(queue, 1);
+    job.opts.ordering_key = key;
+    job
 }
 
 /// awa's own producers and the extension's wait for each other on the same locks.

@@ -126,6 +126,9 @@ impl AwaEngine {
         let has_queue_storage = relation("runtime_storage_backends", awa).is_some();
         let statement = if has_queue_storage { Statement::Engine } else { Statement::Version };
         let rows = session.run(statement, &target, &[], View::Caller);
+        if rows.count != 1 {
+            return Err(Error::UnknownStorage("the row of storage_transition_state is missing".into()));
+        }
         Ok(Some(Self { storage: rows.get(0, 0), version: rows.get(0, 1) }))
     }
 }

@@ -9,6 +9,6 @@ SELECT CASE
                          (SELECT backend.schema_name FROM awa.runtime_storage_backends AS backend WHERE backend.backend = 'queue_storage'),
                          'awa')
        END,
-       version.newest
-  FROM (SELECT max(version.version) AS newest FROM awa.schema_version AS version) AS version
-  LEFT JOIN awa.storage_transition_state AS transition ON transition.singleton
+       (SELECT version.version FROM awa.schema_version AS version ORDER BY version.version DESC LIMIT 1)
+  FROM awa.storage_transition_state AS transition
+ WHERE transition.singleton

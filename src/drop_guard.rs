@@ -3,10 +3,10 @@
 
 use crate::entry::Call;
 use crate::settings;
-use crate::spi::{self, View};
+use crate::spi::{self, Argument, View, argument};
 use crate::statements::{Statement, Target};
 use awa_ingest_core::error::{Error, Result};
-use pgrx::pg_sys::{self, Datum, NodeTag};
+use pgrx::pg_sys::{self, Datum, NodeTag, Oid};
 use std::ffi::CStr;
 
 /// Runs before DROP EXTENSION, DROP SCHEMA and DROP OWNED. Raises 2BP01 for one that would take undelivered jobs with it.
@@ -19,15 +19,15 @@ pub fn guard_drop(call: &Call) -> Result<Option<Datum>> {
         }
         (*context.cast::<pg_sys::EventTriggerData>()).parsetree
     };
-    if settings::allow_drop() || !takes_extension(tree) || !has_undelivered() {
+    if settings::allow_drop() || !takes_extension(tree) || !ask(Statement::Undelivered, &[]) {
         return Ok(None);
     }
     Err(Error::UndeliveredJobs)
 }
 
-fn has_undelivered() -> bool {
+fn ask(statement: Statement, arguments: &[Argument]) -> bool {
     let target = Target { storage: "awa_ingest".into(), shared: "awa_ingest", slot: None };
-    spi::connect(|session| session.run(Statement::Undelivered, &target, &[], View::Caller).first() == Some(true))
+    spi::connect(|session| session.run(statement, &target, arguments, View::Caller).first() == Some(true))
 }
 
 /// Whether the command may drop the extension: by name, with a schema that holds a part of it, or with its owner.
@@ -35,7 +35,11 @@ fn takes_extension(tree: *mut pg_sys::Node) -> bool {
     // SAFETY: the parse tree of the command that is running; each node is read as what its tag says.
     unsafe {
         match (*tree).type_ {
-            NodeTag::T_DropOwnedStmt => true,
+            NodeTag::T_DropOwnedStmt => {
+                let roles = cells((*tree.cast::<pg_sys::DropOwnedStmt>()).roles);
+                let roles: Vec<Oid> = roles.map(|role| pg_sys::get_rolespec_oid(role.cast(), true)).collect();
+                ask(Statement::Owned, &[argument(roles)])
+            }
             NodeTag::T_DropStmt => {
                 let statement = &*tree.cast::<pg_sys::DropStmt>();
                 let dropped: &[&CStr] = match statement.removeType {
@@ -43,24 +47,22 @@ fn takes_extension(tree: *mut pg_sys::Node) -> bool {
                     pg_sys::ObjectType::OBJECT_SCHEMA => &[c"awa_ingest", c"awa"],
                     _ => return false,
                 };
-                names(statement.objects).any(|name| dropped.contains(&name))
+                // Extensions and schemas are named by single strings.
+                cells(statement.objects).any(|name| dropped.contains(&CStr::from_ptr((*name.cast::<pg_sys::String>()).sval)))
             }
             _ => false,
         }
     }
 }
 
-/// The names in a list of String nodes.
+/// The nodes of a list.
 ///
 /// # Safety
-/// `list` is such a list, or empty, and lives as long as the names are used.
-unsafe fn names<'a>(list: *mut pg_sys::List) -> impl Iterator<Item = &'a CStr> {
+/// `list` is a list of nodes, or empty, and lives as long as they are used.
+unsafe fn cells(list: *mut pg_sys::List) -> impl Iterator<Item = *mut pg_sys::Node> {
     // SAFETY: the caller vouches for the list; its length says how many cells there are.
     unsafe {
         let length = if list.is_null() { 0 } else { (*list).length as usize };
-        (0..length).map(move |index| {
-            let node = (*(*list).elements.add(index)).ptr_value.cast::<pg_sys::String>();
-            CStr::from_ptr((*node).sval)
-        })
+        (0..length).map(move |index| (*(*list).elements.add(index)).ptr_value.cast())
     }
 }

@@ -82,6 +82,8 @@ statements! {
     LaneSequences "lane_sequences" [TEXTOID, INT2OID, INT2OID];
     /// Lists the grants that the lane's sequences need.
     LaneGrants "lane_grants" [TEXTOID, INT2OID, INT2OID, TEXTOID];
+    /// Whether roles own the extension.
+    Owned "owned" [OIDARRAYOID];
     /// Whether the embedded storage has undelivered jobs.
     Undelivered "undelivered" [];
 }

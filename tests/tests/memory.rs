@@ -9,8 +9,9 @@ use tokio_postgres::Client;
 const MIB: i64 = 1024 * 1024;
 /// What the calls below are allowed.
 const BATCH_MEMORY: i64 = 16 * MIB;
-/// Beyond that: the server keeps the result rows and sorts the keys in `work_mem` (4 MB) each, and the allocator rounds up.
-const CONSTANT: i64 = 12 * MIB;
+/// Beyond that, whatever the size of the batch: the server keeps the result rows, and sorts the keys and then those that were taken, in
+/// `work_mem` (4 MB) each, and the allocator does not give everything back in between.
+const CONSTANT: i64 = 20 * MIB;
 
 /// Shared memory counts as soon as it is touched: a small pool keeps it out of the picture.
 async fn database() -> (Arc<Cluster>, Db) {
@@ -58,6 +59,7 @@ async fn overhead(db: &Db, name: &str, expected: i64) -> i64 {
 
 async fn assert_bounded(db: &Db, name: &str, enqueued: i64) {
     let overhead = overhead(db, name, enqueued).await;
+    eprintln!("{name} {overhead}");
     assert!(overhead <= BATCH_MEMORY + CONSTANT, "{name}: {} MiB beyond the argument", overhead / MIB);
 }
 
@@ -69,7 +71,7 @@ async fn a_million_jobs_stay_within_batch_memory() {
     let client = db.connect().await;
     let shape = "SELECT count(*) = 1000001 AND count(DISTINCT lane_seq) = 1000001 FROM awa_ingest.ready_entries";
     // The warm-up enqueued one ready job, and was skipped afterwards.
-    let whole: bool = client.query_one(&shape.replace("1000001", "1000001"), &[]).await.unwrap().get(0);
+    let whole: bool = client.query_one(shape, &[]).await.unwrap().get(0);
     assert!(whole);
     assert_eq!(rows(&client, "awa_ingest.ready_segments", &[]).await.len(), 2);
 }

@@ -14,8 +14,9 @@ use std::borrow::Cow;
 /// A `text[]` as the bytes of a jsonb array; `None` for NULL. NULL elements are a fault.
 pub fn text_array(argument: Option<Datum>) -> std::result::Result<Option<&'static [u8]>, Fault> {
     // SAFETY: the caller passes an argument declared as text[], which outlives the call.
-    let Some(array) = (unsafe { Array::<String>::from_polymorphic_datum(argument.unwrap_or(Datum::from(0)), argument.is_none(), pg_sys::TEXTARRAYOID) })
-    else {
+    let Some(array) = (unsafe {
+        Array::<String>::from_polymorphic_datum(argument.unwrap_or(Datum::from(0)), argument.is_none(), pg_sys::TEXTARRAYOID)
+    }) else {
         return Ok(None);
     };
     let tags: Option<Vec<String>> = array.iter().collect();

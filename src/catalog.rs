@@ -1,7 +1,7 @@
 //! Asks the storage for the stripes and shards of a queue.
 
 use crate::settings;
-use crate::spi::{Session, View, argument};
+use crate::spi::{Argument, Rows, Session, View, argument};
 use crate::statements::Statement;
 use crate::storage::Storage;
 use awa_ingest_core::error::Result;
@@ -23,8 +23,8 @@ impl Catalog for QueueCatalog<'_> {
         if let Some(stripes) = setting.filter(|count| *count > 1) {
             return Ok(self.stripes(queue, Some(stripes)));
         }
-        let rows = self.session.run(Statement::Queue, &self.storage.target, &[argument(queue)], View::Caller);
-        let (shards, striped) = (rows.get(0, 0).unwrap_or(1), rows.get(0, 1) == Some(true));
+        let (shards, striped) =
+            self.ask(Statement::Queue, &[argument(queue)], |rows| (rows.get(0, 0).unwrap_or(1), rows.get(0, 1) == Some(true)));
         if striped && setting.is_none() && split_stripe(queue).is_none() {
             return Ok(self.stripes(queue, None));
         }
@@ -33,22 +33,30 @@ impl Catalog for QueueCatalog<'_> {
 }
 
 impl QueueCatalog<'_> {
+    fn ask<T>(&self, statement: Statement, arguments: &[Argument], read: impl FnOnce(&Rows) -> T) -> T {
+        self.session.query(statement, &self.storage.target, arguments, View::Caller, read)
+    }
+
     fn stripes(&self, queue: &str, count: Option<i32>) -> Vec<StoredQueue> {
         let arguments = [argument(queue), count.and_then(argument)];
-        let rows = self.session.run(Statement::Stripes, &self.storage.target, &arguments, View::Caller);
-        let stored = |row| StoredQueue { name: rows.get(row, 0).unwrap_or_default(), shards: rows.get(row, 1).unwrap_or(1) };
-        (0..rows.count as usize).map(stored).collect()
+        self.ask(Statement::Stripes, &arguments, |rows| {
+            rows.map(|row| StoredQueue { name: rows.get(row, 0).unwrap_or_default(), shards: rows.get(row, 1).unwrap_or(1) })
+                .collect()
+        })
     }
 
     /// Workers look either at a queue's own lanes or at its stripes: jobs on the other side would never be claimed.
     fn warn_of_mismatch(&self, queue: &str, stripes: i32) {
-        let rows = self.session.run(Statement::StripeMismatch, &self.storage.target, &[argument(queue)], View::Caller);
-        let (plain, striped) = (rows.get(0, 0).unwrap_or(false), rows.get(0, 1).unwrap_or(false));
+        let (plain, striped) = self.ask(Statement::StripeMismatch, &[argument(queue)], |rows| {
+            (rows.get(0, 0) == Some(true), rows.get(0, 1) == Some(true))
+        });
         let mismatch = match stripes {
             1 if striped && !plain => "has striped lanes only",
             2.. if plain && !striped => "has lanes without stripes only",
             _ => return,
         };
-        pgrx::warning!("queue \"{queue}\" {mismatch}, and awa_ingest.queue_stripe_count is {stripes}: workers may never claim these jobs");
+        pgrx::warning!(
+            "queue \"{queue}\" {mismatch}, and awa_ingest.queue_stripe_count is {stripes}: workers may never claim these jobs"
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! Takes unique keys: one statement for the batch, in key order, before any lane.
 
-use crate::spi::{Cursor, Session, View};
+use crate::spi::{Cursor, Rows, Session, View};
 use crate::statements::Statement;
 use crate::storage::Storage;
 use awa_ingest_core::error::Error;
@@ -11,7 +11,7 @@ pub fn take(session: &Session, storage: &Storage, wanted: u64) -> u64 {
     let mut taken = 0;
     loop {
         // Waits for transactions that hold a key and are still open, and takes the key if they roll back.
-        taken += session.run(Statement::Claim, &storage.target, &[], View::Write).count;
+        taken += session.run(Statement::Claim, &storage.target, &[]);
         if taken == wanted || !is_any_unheld(session, storage) {
             return wanted - taken;
         }
@@ -21,17 +21,17 @@ pub fn take(session: &Session, storage: &Storage, wanted: u64) -> u64 {
 
 /// Whether a holder let go of its key while we were refused: then the key is ours to take.
 fn is_any_unheld(session: &Session, storage: &Storage) -> bool {
-    session.run(Statement::Unheld, &storage.target, &[], View::Write).first() == Some(true)
+    session.query(Statement::Unheld, &storage.target, &[], View::Write, Rows::first) == Some(true)
 }
 
 /// The error for the first job that did not get its key.
 pub fn conflict(session: &Session, storage: &Storage) -> Error {
-    let rows = session.open(Statement::Losers, &storage.target, &[]).fetch();
-    Error::UniqueConflict {
-        ordinal: rows.first::<i64>().unwrap_or_default() as u64,
-        holder: rows.first::<i64>().and_then(|_| rows.get(0, 1)),
-        key: rows.first::<i64>().and_then(|_| rows.get::<Vec<u8>>(0, 2)).map(hex::encode).unwrap_or_default(),
-    }
+    let first = |rows: &Rows| Error::UniqueConflict {
+        ordinal: rows.get::<i64>(0, 0).unwrap_or_default() as u64,
+        holder: rows.get(0, 1),
+        key: rows.get::<Vec<u8>>(0, 2).map(hex::encode).unwrap_or_default(),
+    };
+    session.open(Statement::Losers, &storage.target, &[]).fetch(first)
 }
 
 /// A job that did not get its key.
@@ -73,14 +73,14 @@ impl Losers {
 
     fn refill(&mut self) {
         let Some(mut cursor) = self.cursor.take() else { return };
-        let rows = cursor.fetch();
-        let loser = |row| Loser { ord: rows.get(row, 0).unwrap_or_default(), holder: rows.get(row, 1) };
-        self.piece = (0..rows.count as usize).map(loser).collect::<Vec<_>>().into_iter();
-        if rows.count > 0 {
-            self.cursor = Some(cursor);
-        } else {
+        let losers = |rows: &Rows| -> Vec<Loser> {
+            rows.map(|row| Loser { ord: rows.get(row, 0).unwrap_or_default(), holder: rows.get(row, 1) }).collect()
+        };
+        self.piece = cursor.fetch(losers).into_iter();
+        if self.piece.as_slice().is_empty() {
             cursor.close();
+        } else {
+            self.cursor = Some(cursor);
         }
-        Cursor::free(rows);
     }
 }

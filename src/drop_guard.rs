@@ -3,7 +3,7 @@
 
 use crate::entry::Call;
 use crate::settings;
-use crate::spi::{self, Argument, View, argument};
+use crate::spi::{self, Argument, Rows, View, argument};
 use crate::statements::{Statement, Target};
 use awa_ingest_core::error::{Error, Result};
 use pgrx::pg_sys::{self, Datum, NodeTag, Oid};
@@ -27,7 +27,7 @@ pub fn guard_drop(call: &Call) -> Result<Option<Datum>> {
 
 fn ask(statement: Statement, arguments: &[Argument]) -> bool {
     let target = Target { storage: "awa_ingest".into(), shared: "awa_ingest", slot: None };
-    spi::connect(|session| session.run(statement, &target, arguments, View::Caller).first() == Some(true))
+    spi::connect(|session| session.query(statement, &target, arguments, View::Caller, Rows::first) == Some(true))
 }
 
 /// Whether the command may drop the extension: by name, with a schema that holds a part of it, or with its owner.

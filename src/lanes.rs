@@ -3,7 +3,7 @@
 //! Positions become visible in the order of the lock, so that the claim cursor never passes a position that is still to come.
 #![allow(unsafe_code)]
 
-use crate::spi::{Session, View, argument};
+use crate::spi::{Argument, Rows, Session, View, argument};
 use crate::statements::Statement;
 use crate::storage::{Storage, quote};
 use awa_ingest_core::error::{Error, Result};
@@ -13,46 +13,32 @@ use pgrx::pg_sys::{self, Oid};
 
 /// Reserves the positions that `lanes` counted. Returns each lane's first position, by the lane's index; 0 for lanes without jobs.
 pub fn reserve(session: &Session, storage: &Storage, lanes: &Lanes) -> Result<Vec<i64>> {
-    let order = lanes.in_order();
     let mut starts = vec![0; lanes.len()];
-    let sequences = sequence_names(session, storage, order.iter().map(|lane| lanes.get(*lane)));
-    for (index, known) in order.into_iter().zip(sequences) {
+    for index in lanes.in_order() {
         let lane = lanes.get(index);
         // A lane is created in its turn, not before the others are taken: creating locks it, too.
-        let sequence = match known {
-            Some(name) => name,
-            None => provision(session, storage, lane)?,
-        };
-        let relation = storage
-            .relation(&sequence)
-            .ok_or_else(|| Error::DamagedLane(lane.to_string(), format!("sequence \"{sequence}\" is missing")))?;
-        lock(&format!("{}.{}", storage.target.storage, quote(&sequence)));
-        starts[index] = take(relation, lane.count);
+        let name = sequence(session, storage, lane).map_or_else(|| provision(session, storage, lane), Ok)?;
+        let damaged = || Error::DamagedLane(lane.to_string(), format!("sequence \"{name}\" is missing"));
+        let sequence = storage.relation(&name).ok_or_else(damaged)?;
+        lock(&format!("{}.{}", storage.target.storage, quote(&name)));
+        starts[index] = take(sequence, lane.count);
     }
     Ok(starts)
 }
 
-/// Names of the lanes' sequences, as committed now: a lane may be younger than the transaction's snapshot.
-fn sequence_names<'l>(session: &Session, storage: &Storage, lanes: impl Iterator<Item = &'l Lane>) -> Vec<Option<String>> {
-    let (mut queues, mut priorities, mut shards) = (Vec::new(), Vec::new(), Vec::new());
-    for lane in lanes {
-        queues.push(lane.queue.clone());
-        priorities.push(lane.priority);
-        shards.push(lane.shard);
-    }
-    if queues.is_empty() {
-        return Vec::new();
-    }
-    let arguments = [argument(queues), argument(priorities), argument(shards)];
-    let rows = session.run(Statement::Lanes, &storage.target, &arguments, View::Latest);
-    (0..rows.count as usize).map(|row| rows.get(row, 0)).collect()
+/// The lane's sequence, if it has one now: the lane may be younger than the transaction's snapshot.
+fn sequence(session: &Session, storage: &Storage, lane: &Lane) -> Option<String> {
+    session.query(Statement::Lane, &storage.target, &key(lane), View::Latest, Rows::first)
 }
 
 fn provision(session: &Session, storage: &Storage, lane: &Lane) -> Result<String> {
-    let arguments = [argument(lane.queue.clone()), argument(lane.priority), argument(lane.shard)];
-    session.run(Statement::Provision, &storage.target, &arguments, View::Write);
-    let name = sequence_names(session, storage, std::iter::once(lane)).pop().flatten();
-    name.ok_or_else(|| Error::DamagedLane(lane.to_string(), "it has no enqueue sequence".into()))
+    session.run(Statement::Provision, &storage.target, &key(lane));
+    let damaged = || Error::DamagedLane(lane.to_string(), "it has no enqueue sequence".into());
+    sequence(session, storage, lane).ok_or_else(damaged)
+}
+
+fn key(lane: &Lane) -> [Argument; 3] {
+    [argument(&*lane.queue), argument(lane.priority), argument(lane.shard)]
 }
 
 /// Takes the advisory lock that SQL would take with `pg_advisory_xact_lock(hashtextextended(name, 0))`, until the transaction ends.

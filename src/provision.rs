@@ -4,7 +4,7 @@
 
 use crate::entry::Call;
 use crate::lanes::lock;
-use crate::spi::{self, Session, View, argument};
+use crate::spi::{self, Rows, Session, View, argument};
 use crate::statements::Statement;
 use crate::storage::Storage;
 use awa_ingest_core::error::{Error, Result};
@@ -35,22 +35,22 @@ fn create(session: &Session, storage: &Storage, queue: &str, priority: i16, shar
     lock(&format!("{}:{queue}:{priority}:{shard}", storage.schema));
     let schema = argument(&*storage.schema);
     let lane = [argument(queue), argument(priority), argument(shard), schema];
-    let run = |statement, arguments: usize, view| session.run(statement, &storage.target, &lane[..arguments], view);
 
-    let exists = || run(Statement::LaneExists, 4, View::Latest).first() == Some(true);
+    let run = |statement, arguments: usize| session.run(statement, &storage.target, &lane[..arguments]);
+    let exists = || session.query(Statement::LaneExists, &storage.target, &lane, View::Latest, Rows::first) == Some(true);
 
     // awa's head tables have a trigger that locks the lane before it looks for a conflict, and makes the sequence: propose heads
     // only for a lane that is missing, and make sequences only where no trigger did.
     if !exists() {
-        run(Statement::LaneRow, 2, View::Write);
-        run(Statement::LaneEnqueueHead, 3, View::Write);
-        run(Statement::LaneClaimHead, 3, View::Write);
+        run(Statement::LaneRow, 2);
+        run(Statement::LaneEnqueueHead, 3);
+        run(Statement::LaneClaimHead, 3);
         if !exists() {
-            run(Statement::LaneSequences, 3, View::Write);
+            run(Statement::LaneSequences, 3);
         }
     }
-    let grants = run(Statement::LaneGrants, 4, View::Latest);
-    let grants: Vec<String> = (0..grants.count as usize).filter_map(|row| grants.get(row, 0)).collect();
+    let list = |rows: &Rows| rows.map(|row| rows.get(row, 0)).flatten().collect::<Vec<String>>();
+    let grants = session.query(Statement::LaneGrants, &storage.target, &lane, View::Latest, list);
     grants.iter().for_each(|grant| session.run_once(grant));
 }
 

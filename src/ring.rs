@@ -64,11 +64,8 @@ fn try_lock(relation: Oid) -> bool {
 }
 
 fn read(session: &Session, storage: &Storage) -> Result<(i32, i64)> {
-    let rows = session.run(Statement::Ring, &storage.target, &[], View::Latest);
-    match (rows.count, rows.first()) {
-        (1, Some(slot)) => Ok((slot, rows.get(0, 1).unwrap_or_default())),
-        _ => Err(Error::UnknownStorage("the ring has no position".into())),
-    }
+    let position = session.query(Statement::Ring, &storage.target, &[], View::Latest, |rows| rows.get(0, 0).zip(rows.get(0, 1)));
+    position.ok_or_else(|| Error::UnknownStorage("the ring has no position".into()))
 }
 
 /// Whether the slot's partitions may be written without going through their parents: the caller has the right to, and the parents

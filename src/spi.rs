@@ -49,17 +49,19 @@ pub fn argument<T: IntoDatum>(value: T) -> Argument {
     value.into_datum()
 }
 
-/// The rows of a finished statement.
+/// The rows of a statement.
 pub struct Rows {
     table: *mut pg_sys::SPITupleTable,
-    /// Rows returned, or written.
-    pub count: u64,
+    /// How many there are.
+    pub count: usize,
 }
 
 impl Rows {
-    /// The value in a row and column, both from 0.
+    /// The value in a row and column, both from 0; `None` for NULL, and behind the last row.
     pub fn get<T: FromDatum>(&self, row: usize, column: i32) -> Option<T> {
-        assert!((row as u64) < self.count && !self.table.is_null(), "row {row} of a result with {} rows", self.count);
+        if row >= self.count {
+            return None;
+        }
         // SAFETY: the result is in the session's memory, and the row is one of its rows; the statement's file gives the type.
         unsafe {
             let table = &*self.table;
@@ -71,13 +73,52 @@ impl Rows {
 
     /// The first row's first column.
     pub fn first<T: FromDatum>(&self) -> Option<T> {
-        if self.count == 0 { None } else { self.get(0, 0) }
+        self.get(0, 0)
+    }
+
+    /// What `read` makes of each row's number.
+    pub fn map<T>(&self, read: impl FnMut(usize) -> T) -> impl Iterator<Item = T> {
+        (0..self.count).map(read)
+    }
+
+    /// The rows that the last statement or fetch returned: read, then freed.
+    fn take<T>(read: impl FnOnce(&Self) -> T) -> T {
+        // SAFETY: the table, if any, is this session's, and is not used again.
+        unsafe {
+            let rows = Self {
+                table: pg_sys::SPI_tuptable,
+                count: if pg_sys::SPI_tuptable.is_null() { 0 } else { pg_sys::SPI_processed as usize },
+            };
+            let result = read(&rows);
+            pg_sys::SPI_freetuptable(rows.table);
+            result
+        }
     }
 }
 
 impl Session {
-    /// Runs a statement with its kept plan.
-    pub fn run(&self, statement: Statement, target: &Target, arguments: &[Argument], view: View) -> Rows {
+    /// Runs a statement that writes. Returns how many rows it wrote.
+    pub fn run(&self, statement: Statement, target: &Target, arguments: &[Argument]) -> u64 {
+        self.execute(statement, target, arguments, View::Write);
+        // SAFETY: set by the statement that was just run.
+        let written = unsafe { pg_sys::SPI_processed };
+        Rows::take(|_| written)
+    }
+
+    /// Runs a statement, and reads its rows.
+    pub fn query<T>(
+        &self,
+        statement: Statement,
+        target: &Target,
+        arguments: &[Argument],
+        view: View,
+        read: impl FnOnce(&Rows) -> T,
+    ) -> T {
+        self.execute(statement, target, arguments, view);
+        Rows::take(read)
+    }
+
+    fn execute(&self, statement: Statement, target: &Target, arguments: &[Argument], view: View) {
         let plan = self.plan(statement, target);
         let (mut values, nulls) = split(arguments);
         // SAFETY: the plan is kept, and statement files and argument lists are checked against each other by preparing them; the
@@ -91,7 +132,6 @@ impl Session {
                 pg_sys::PopActiveSnapshot();
             }
             check(code, "SPI_execute_plan");
-            Rows { table: pg_sys::SPI_tuptable, count: pg_sys::SPI_processed }
         }
     }
 
@@ -115,11 +155,17 @@ impl Session {
     ///
     /// # Safety
     /// The tuplestore and its descriptor live until the session closes or another store takes the name.
-    pub unsafe fn register(&self, name: &'static std::ffi::CStr, descriptor: pg_sys::TupleDesc, store: *mut pg_sys::Tuplestorestate) {
+    pub unsafe fn register(
+        &self,
+        name: &'static std::ffi::CStr,
+        descriptor: pg_sys::TupleDesc,
+        store: *mut pg_sys::Tuplestorestate,
+    ) {
         // SAFETY: the relation's struct is allocated in the session's memory; the caller vouches for what it points to.
         unsafe {
             pg_sys::SPI_unregister_relation(name.as_ptr());
-            let relation = pg_sys::palloc0(size_of::<pg_sys::EphemeralNamedRelationData>()).cast::<pg_sys::EphemeralNamedRelationData>();
+            let relation =
+                pg_sys::palloc0(size_of::<pg_sys::EphemeralNamedRelationData>()).cast::<pg_sys::EphemeralNamedRelationData>();
             (*relation).md.name = name.as_ptr().cast_mut();
             (*relation).md.tupdesc = descriptor;
             (*relation).md.enrtype = pg_sys::EphemeralNameRelationType::ENR_NAMED_TUPLESTORE;
@@ -150,19 +196,11 @@ pub struct Cursor {
 impl Cursor {
     const PIECE: i64 = 1000;
 
-    /// The next rows; none at the end.
-    pub fn fetch(&mut self) -> Rows {
+    /// Reads the next rows; none at the end.
+    pub fn fetch<T>(&mut self, read: impl FnOnce(&Rows) -> T) -> T {
         // SAFETY: the portal is open until it is closed or the session ends.
-        unsafe {
-            pg_sys::SPI_cursor_fetch(self.portal, true, Self::PIECE);
-            Rows { table: pg_sys::SPI_tuptable, count: pg_sys::SPI_processed }
-        }
-    }
-
-    /// Frees rows that are no longer needed.
-    pub fn free(rows: Rows) {
-        // SAFETY: the table belongs to this session and is not used after `rows` is gone.
-        unsafe { pg_sys::SPI_freetuptable(rows.table) }
+        unsafe { pg_sys::SPI_cursor_fetch(self.portal, true, Self::PIECE) }
+        Rows::take(read)
     }
 
     /// Closes the cursor.

@@ -58,8 +58,8 @@ statements! {
     Unheld "unheld" [];
     /// Jobs whose keys others hold.
     Losers "losers" [];
-    /// Sequences of lanes.
-    Lanes "lanes" [TEXTARRAYOID, INT2ARRAYOID, INT2ARRAYOID];
+    /// Sequence of a lane.
+    Lane "lane" [TEXTOID, INT2OID, INT2OID];
     /// Creates a lane as the storage's owner.
     Provision "provision" [TEXTOID, INT2OID, INT2OID];
     /// Current ring position.

@@ -3,7 +3,7 @@
 //! that one of them changed.
 #![allow(unsafe_code)]
 
-use crate::spi::{Session, View, argument};
+use crate::spi::{Rows, Session, View, argument};
 use crate::statements::{Statement, Target};
 use awa_ingest_core::error::{Error, Result};
 use pgrx::pg_guard;
@@ -92,8 +92,8 @@ impl Storage {
         if VERIFIED.with_borrow(|verified| verified.contains(&tables)) {
             return Ok(());
         }
-        let rows = session.run(Statement::Shape, &self.target, &[argument(&*self.schema)], View::Caller);
-        match rows.first::<String>() {
+        let schema = [argument(&*self.schema)];
+        match session.query(Statement::Shape, &self.target, &schema, View::Caller, Rows::first) {
             Some(difference) => Err(Error::UnknownStorage(difference)),
             None => {
                 VERIFIED.with_borrow_mut(|verified| verified.push(tables));
@@ -125,11 +125,9 @@ impl AwaEngine {
         let target = Target { storage: "awa".into(), shared: "awa", slot: None };
         let has_queue_storage = relation("runtime_storage_backends", awa).is_some();
         let statement = if has_queue_storage { Statement::Engine } else { Statement::Version };
-        let rows = session.run(statement, &target, &[], View::Caller);
-        if rows.count != 1 {
-            return Err(Error::UnknownStorage("the row of storage_transition_state is missing".into()));
-        }
-        Ok(Some(Self { storage: rows.get(0, 0), version: rows.get(0, 1) }))
+        let engine = |rows: &Rows| (rows.count == 1).then(|| Self { storage: rows.get(0, 0), version: rows.get(0, 1) });
+        let engine = session.query(statement, &target, &[], View::Caller, engine);
+        engine.ok_or_else(|| Error::UnknownStorage("the row of storage_transition_state is missing".into())).map(Some)
     }
 }
 

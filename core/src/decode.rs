@@ -30,10 +30,10 @@ pub fn object<'a>(value: Value<'a>) -> Result<Draft<'a>, Fault> {
             unknown => return Err(Fault::UnknownKey(unknown.to_owned())),
         }
     }
-    if let Some(given) = Uniqueness::given(key, states)? {
-        if draft.unique.replace(given).is_some() {
-            return Err(Fault::Uniqueness("unique and unique_key exclude each other".into()));
-        }
+    if let Some(given) = Uniqueness::given(key, states)?
+        && draft.unique.replace(given).is_some()
+    {
+        return Err(Fault::Uniqueness("unique and unique_key exclude each other".into()));
     }
     Ok(draft)
 }

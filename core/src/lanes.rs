@@ -72,12 +72,8 @@ impl Lanes {
     pub fn place(&mut self, lane: usize, run_at: Option<i64>) -> (i64, Option<Segment>) {
         let this = &mut self.lanes[lane];
         let position = this.count;
-        let ended = (position > 0 && this.run.run_at != run_at).then(|| Segment {
-            lane,
-            first: this.run.first,
-            next: position,
-            run_at: this.run.run_at,
-        });
+        let segment = Segment { lane, first: this.run.first, next: position, run_at: this.run.run_at };
+        let ended = (position > 0 && this.run.run_at != run_at).then_some(segment);
         if position == 0 || ended.is_some() {
             this.run = Run { first: position, run_at };
         }

@@ -49,7 +49,7 @@ fn create(session: &Session, storage: &Storage, queue: &str, priority: i16, shar
             run(Statement::LaneSequences, 3);
         }
     }
-    let list = |rows: &Rows| rows.map(|row| rows.get(row, 0)).flatten().collect::<Vec<String>>();
+    let list = |rows: &Rows| rows.map(|row| rows.get(row, 0).unwrap_or_default()).collect::<Vec<String>>();
     let grants = session.query(Statement::LaneGrants, &storage.target, &lane, View::Latest, list);
     grants.iter().for_each(|grant| session.run_once(grant));
 }

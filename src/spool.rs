@@ -167,7 +167,7 @@ impl Spool {
     /// position keeps them.
     pub fn take(&mut self, other: &Spool, mut place: impl FnMut(i64, Option<usize>, Option<i64>) -> Option<i64>) {
         other.store.scan(|mut row| {
-            let lane = row[LANE].map(|lane| lane.value() as usize - 1);
+            let lane = row[LANE].map(|lane| lane.value() - 1);
             let run_at = row[8].map(|run_at| run_at.value() as i64);
             if let Some(position) = place(integer(row[0]), lane, run_at) {
                 row[POSITION] = lane.map(|_| Datum::from(position));

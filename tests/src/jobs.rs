@@ -1,5 +1,6 @@
 //! Jobs in awa's own type, and the three ways to enqueue them in SQL.
 
+use awa_model::queue_storage::shard_for_ordering_key;
 use awa_model::{InsertOpts, InsertParams, JobState, UniqueOpts};
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value, json};
@@ -30,6 +31,12 @@ pub fn job(kind: &str, args: Value) -> InsertParams {
 /// A job with options.
 pub fn job_with(kind: &str, args: Value, opts: InsertOpts) -> InsertParams {
     InsertParams { kind: kind.to_owned(), args, opts }
+}
+
+/// An ordering key that takes a job to `shard` of a queue that has `shards`.
+pub fn key_of_shard(shard: i16, shards: i16) -> Vec<u8> {
+    let mut keys = (0..=u8::MAX).map(|n| vec![n]);
+    keys.find(|key| shard_for_ordering_key(key, shards) == shard).expect("every shard has a key of one byte")
 }
 
 /// `job` as the object `awa.enqueue_batch` takes, without the keys that hold a default.

@@ -72,7 +72,7 @@ fn remove_abandoned(parent: &Path) -> io::Result<()> {
         let owner = name.to_str().and_then(|n| n.strip_prefix(FOLDER_PREFIX)).and_then(|n| n.split('-').next());
         if owner.is_some_and(|pid| pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists()) {
             // Another test binary may be removing the same folder: whoever comes second finds nothing.
-            let _ = fs::remove_dir_all(entry.path());
+            let _ = fs::remove_dir_all(entry.path()).or_else(|_| fs::remove_file(entry.path()));
         }
     }
     Ok(())

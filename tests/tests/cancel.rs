@@ -80,8 +80,11 @@ async fn while_it_decodes_and_while_it_writes() {
 
         // The lane is locked behind the last job, and the partition behind the lane.
         let running = Running::start(db.connect().await, ENQUEUE_MANY).await;
-        let partition = format!("SELECT count(*) = 1 FROM pg_locks WHERE pid = {} AND relation = '{}'::regclass AND mode = 'RowExclusiveLock'",
-            running.pid, storage.table("ready_entries_0"));
+        let partition = format!(
+            "SELECT count(*) = 1 FROM pg_locks WHERE pid = {} AND relation = '{}'::regclass AND mode = 'RowExclusiveLock'",
+            running.pid,
+            storage.table("ready_entries_0")
+        );
         wait_until(&observer, &partition).await;
         running.cancel(&observer, "writing").await;
         let given_then: i64 = observer.query_one(&ids, &[]).await.unwrap().get(0);
@@ -172,7 +175,10 @@ async fn a_terminated_backend_holds_nothing() {
         let pid = backend_pid(&client).await;
         observer.execute("SELECT pg_terminate_backend($1)", &[&pid]).await.unwrap();
         wait_until(&observer, &format!("SELECT NOT EXISTS (SELECT FROM pg_locks WHERE pid = {pid})")).await;
-        observer.batch_execute("SET lock_timeout = '1s'; SELECT awa.enqueue('afterwards', uniqueness => 'true')").await.expect("nobody holds it");
+        observer
+            .batch_execute("SET lock_timeout = '1s'; SELECT awa.enqueue('afterwards', uniqueness => 'true')")
+            .await
+            .expect("nobody holds it");
         assert_only_afterwards(&observer, storage, 2).await;
     }
 }

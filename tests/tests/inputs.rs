@@ -282,7 +282,7 @@ async fn special_text_is_carried() {
             };
             let job = jobs::job_with(text, json!([text]), opts);
             jobs::enqueue(&client, &job).await;
-            jobs::enqueue_batch(&client, &[job.clone()]).await;
+            jobs::enqueue_batch(&client, std::slice::from_ref(&job)).await;
             jobs::enqueue_columns(&client, &[job]).await;
             let stored = format!(
                 "SELECT FROM {} WHERE kind = $1 AND queue = $1 AND args = $2 AND payload = $3",

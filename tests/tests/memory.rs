@@ -83,7 +83,8 @@ async fn a_million_jobs_stay_within_batch_memory() {
 async fn segments_and_keys_are_within_it() {
     let (_cluster, db) = database().await;
     let at = "to_jsonb('2030-01-01'::timestamptz + n * interval '1 second')";
-    prepare(&db, "timed", 200_000, &format!(r#"'{{"kind": "step", "state": "available"}}' || jsonb_build_object('run_at', {at})"#)).await;
+    prepare(&db, "timed", 200_000, &format!(r#"'{{"kind": "step", "state": "available"}}' || jsonb_build_object('run_at', {at})"#))
+        .await;
     prepare(&db, "unique", 200_000, r#"'{"kind": "step", "unique": true}' || jsonb_build_object('args', n / 2)"#).await;
     assert_bounded(&db, "unique", 100_001, BATCH_MEMORY + CONSTANT + SORTS).await;
     assert_bounded(&db, "timed", 200_000, BATCH_MEMORY + CONSTANT).await;

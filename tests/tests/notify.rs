@@ -54,7 +54,10 @@ async fn each_queue_with_ready_rows_is_woken_once() {
         };
         let mut batch: Vec<Value> = (0..50).map(job).collect();
         batch.extend([json!({"kind": "k"}), json!({"kind": "k", "queue": "odd \"q\""}), json!({"kind": "k", "queue": ""})]);
-        batch.extend([json!({"kind": "k", "queue": "later", "run_at": "now"}), json!({"kind": "k", "queue": "later", "state": "retryable"})]);
+        batch.extend([
+            json!({"kind": "k", "queue": "later", "run_at": "now"}),
+            json!({"kind": "k", "queue": "later", "state": "retryable"}),
+        ]);
         enqueue(&client, Value::Array(batch)).await;
         assert_eq!(listener.heard().await, ["awa:", "awa:a", "awa:b", "awa:default", "awa:odd \"q\""], "{storage:?}");
 

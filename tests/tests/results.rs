@@ -62,20 +62,23 @@ async fn a_skipped_job_names_the_holder() {
     let job = |key: &str| json!({"kind": "k", "args": 0, "unique_key": key, "unique_states": "11111111"});
     for storage in Storage::BOTH {
         let client = storage.db().await.connect().await;
-        let holder = client.query("SELECT * FROM awa.enqueue_batch($1)", &[&json!([job("aa")])]).await.unwrap()[0].get::<_, i64>("job_id");
+        let holder =
+            client.query("SELECT * FROM awa.enqueue_batch($1)", &[&json!([job("aa")])]).await.unwrap()[0].get::<_, i64>("job_id");
         let mut deferred = job("dd");
         deferred["run_at"] = json!("2030-01-01");
         let batch = json!([job("bb"), job("aa"), job("bb"), {"kind": "k", "args": 1}, deferred, job("dd"), job("bb")]);
         let answer = client.query("SELECT * FROM awa.enqueue_batch($1, 'skip')", &[&batch]).await.unwrap();
         let answer: Vec<Enqueued> = answer.into_iter().map(Enqueued::from).collect();
         let (first, fifth) = (answer[0].job_id, answer[4].job_id);
-        let expected = [(true, None), (false, Some(holder)), (false, first), (true, None), (true, None), (false, fifth), (false, first)];
+        let expected =
+            [(true, None), (false, Some(holder)), (false, first), (true, None), (true, None), (false, fifth), (false, first)];
         for (row, (enqueued, conflicts_with)) in answer.iter().zip(expected) {
             assert_eq!((row.job_id.is_some(), row.conflicts_with), (enqueued, conflicts_with), "{row:?}, {storage:?}");
         }
         assert_eq!(answer.iter().map(|row| row.ord).collect::<Vec<_>>(), (1..=7).collect::<Vec<_>>());
 
-        let refused = failure(client.query("SELECT * FROM awa.enqueue_batch($1)", &[&json!([job("ee"), job("ff"), job("ee")])]).await);
+        let refused =
+            failure(client.query("SELECT * FROM awa.enqueue_batch($1)", &[&json!([job("ee"), job("ff"), job("ee")])]).await);
         assert_eq!((refused.sqlstate.as_str(), refused.ordinal()), ("23505", Some(3)), "{refused:?}");
         let refused = failure(client.query("SELECT * FROM awa.enqueue_batch($1)", &[&json!([job("ee"), job("aa")])]).await);
         assert!(refused.detail.contains(&format!("job {holder}")), "the stored holder: {refused:?}");
@@ -86,14 +89,23 @@ async fn a_skipped_job_names_the_holder() {
 const STATEMENTS: [(&str, usize); 14] = [
     ("SELECT awa.enqueue('k', to_jsonb(n)) FROM generate_series(1, 20) AS n", 20),
     ("SELECT awa.enqueue('k', '1'), awa.enqueue('k', '2'), awa.enqueue('k', '3', run_at => now())", 3),
-    ("WITH e AS (SELECT * FROM awa.enqueue_batch('[{\"kind\": \"k\", \"args\": 1}, {\"kind\": \"k\", \"args\": 2}]')) SELECT * FROM e JOIN e AS f USING (ord)", 2),
+    (
+        "WITH e AS (SELECT * FROM awa.enqueue_batch('[{\"kind\": \"k\", \"args\": 1}, {\"kind\": \"k\", \"args\": 2}]')) SELECT * FROM e JOIN e AS f USING (ord)",
+        2,
+    ),
     ("WITH e AS (SELECT awa.enqueue('k', '1')) SELECT 1", 0),
     ("INSERT INTO sent SELECT job_id FROM awa.enqueue_columns('{k}', ARRAY['1', '2']::jsonb[])", 2),
     ("INSERT INTO sent VALUES (awa.enqueue('k', '1')) RETURNING id", 1),
     ("UPDATE request SET job = awa.enqueue('k', to_jsonb(n))", 3),
-    ("SELECT * FROM request, LATERAL awa.enqueue_batch(jsonb_build_array(jsonb_build_object('kind', 'k', 'args', n), '{\"kind\": \"k\", \"args\": 0}'))", 6),
+    (
+        "SELECT * FROM request, LATERAL awa.enqueue_batch(jsonb_build_array(jsonb_build_object('kind', 'k', 'args', n), '{\"kind\": \"k\", \"args\": 0}'::jsonb))",
+        6,
+    ),
     ("SELECT awa.enqueue_batch('[{\"kind\": \"k\", \"args\": 1}]'), n FROM request", 3),
-    ("SELECT * FROM awa.enqueue_batch('[{\"kind\": \"k\", \"args\": 1}]') UNION ALL SELECT * FROM awa.enqueue_columns('{k}', '{2}'::jsonb[])", 2),
+    (
+        "SELECT * FROM awa.enqueue_batch('[{\"kind\": \"k\", \"args\": 1}]') UNION ALL SELECT * FROM awa.enqueue_columns('{k}', '{2}'::jsonb[])",
+        2,
+    ),
     ("SELECT * FROM awa.enqueue_columns('{k}', '{1,2,3,4}'::jsonb[]) ORDER BY ord DESC LIMIT 1", 4),
     ("SELECT * FROM ROWS FROM (awa.enqueue_columns('{k}', '{1}'::jsonb[]), awa.enqueue_batch('[]')) WITH ORDINALITY", 1),
     ("CREATE TABLE made AS SELECT * FROM awa.enqueue_columns('{k}', '{1,2}'::jsonb[]); DROP TABLE made", 2),
@@ -104,14 +116,22 @@ const STATEMENTS: [(&str, usize); 14] = [
 async fn calls_stand_anywhere_in_sql() {
     for storage in Storage::BOTH {
         let client = storage.db().await.connect().await;
-        client.batch_execute("CREATE TABLE sent (id bigint); CREATE TABLE request (n int, job bigint); INSERT INTO request VALUES (1), (2), (3)").await.unwrap();
+        client
+            .batch_execute(
+                "CREATE TABLE sent (id bigint); CREATE TABLE request (n int, job bigint); INSERT INTO request VALUES (1), (2), (3)",
+            )
+            .await
+            .unwrap();
         let mut total = 0;
         for (statement, jobs) in STATEMENTS {
             client.batch_execute(statement).await.expect(statement);
             total += jobs;
             assert_eq!(stored(&client, storage).await.len(), total, "{statement}, {storage:?}");
         }
-        let sent = format!("(SELECT id FROM sent UNION ALL SELECT job FROM request EXCEPT SELECT job_id FROM {})", storage.table("ready_entries"));
+        let sent = format!(
+            "(SELECT id FROM sent UNION ALL SELECT job FROM request EXCEPT SELECT job_id FROM {})",
+            storage.table("ready_entries")
+        );
         assert!(rows(&client, &sent, &[]).await.is_empty(), "the ids are the jobs' own");
     }
 }
@@ -162,8 +182,10 @@ async fn calls_nest() {
         let batch: Value = (0..20).map(|n| json!({"kind": if n % 2 == 0 { "first" } else { "other" }, "args": n % 6})).collect();
         let answer = client.query("SELECT * FROM awa.enqueue_batch($1)", &[&batch]).await.unwrap();
         assert_eq!(answer.len(), 20);
-        let kinds = rows(&client, &format!("(SELECT kind, count(*) FROM {} GROUP BY kind)", storage.table("ready_entries")), &[]).await;
-        let expected = [json!({"kind": "first", "count": 10}), json!({"kind": "other", "count": 10}), json!({"kind": "second", "count": 3})];
+        let kinds =
+            rows(&client, &format!("(SELECT kind, count(*) FROM {} GROUP BY kind)", storage.table("ready_entries")), &[]).await;
+        let expected =
+            [json!({"kind": "first", "count": 10}), json!({"kind": "other", "count": 10}), json!({"kind": "second", "count": 3})];
         awa_ingest_tests::assert_same_rows("jobs", &expected, &kinds);
     }
 }
@@ -200,7 +222,11 @@ async fn cursors_and_prepared_statements() {
 async fn a_read_only_transaction_refuses() {
     for storage in Storage::BOTH {
         let client = storage.db().await.connect().await;
-        let calls = ["SELECT awa.enqueue('k')", "SELECT awa.enqueue('k', run_at => now())", "SELECT awa.enqueue('k', uniqueness => 'true', run_at => now())"];
+        let calls = [
+            "SELECT awa.enqueue('k')",
+            "SELECT awa.enqueue('k', run_at => now())",
+            "SELECT awa.enqueue('k', uniqueness => 'true', run_at => now())",
+        ];
         for call in calls {
             client.batch_execute("BEGIN READ ONLY").await.unwrap();
             assert_eq!(failure(client.batch_execute(call).await).sqlstate, "25006", "{call}, {storage:?}");

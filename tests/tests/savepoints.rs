@@ -21,9 +21,12 @@ struct Model {
 impl Model {
     /// A batch with new jobs and with keys that may be taken, by this transaction or before; the answer must be what the model says.
     async fn enqueue(&mut self, client: &Client, rng: &mut StdRng) {
-        let keys: Vec<Option<i64>> = (0..rng.random_range(1..8)).map(|_| rng.random_bool(0.5).then(|| rng.random_range(0..KEYS))).collect();
+        let keys: Vec<Option<i64>> =
+            (0..rng.random_range(1..8)).map(|_| rng.random_bool(0.5).then(|| rng.random_range(0..KEYS))).collect();
         let batch: Vec<_> = keys.iter().map(|key| job(*key, rng)).collect();
-        for (row, key) in jobs::try_enqueue_batch(client, &batch, "skip").await.expect("skipping raises nothing").into_iter().zip(keys) {
+        for (row, key) in
+            jobs::try_enqueue_batch(client, &batch, "skip").await.expect("skipping raises nothing").into_iter().zip(keys)
+        {
             let holder = key.and_then(|key| self.holders.get(&key).copied());
             assert_eq!(row.conflicts_with, holder, "{row:?}");
             assert_eq!(row.job_id.is_none(), holder.is_some(), "{row:?}");

@@ -31,18 +31,28 @@ pub fn provision_lane(call: &Call) -> Result<Option<Datum>> {
 }
 
 fn create(session: &Session, storage: &Storage, queue: &str, priority: i16, shard: i16) {
-    // The lock that awa's own producers take: CREATE SEQUENCE IF NOT EXISTS races.
-    lock(&format!("{}:{queue}:{priority}:{shard}", storage.schema));
     let schema = argument(&*storage.schema);
     let lane = [argument(queue), argument(priority), argument(shard), schema];
-
     let run = |statement, arguments: usize| session.run(statement, &storage.target, &lane[..arguments]);
-    let exists = || session.query(Statement::LaneExists, &storage.target, &lane, View::Latest, Rows::first) == Some(true);
+    let holds = |statement, arguments: usize| {
+        session.query(statement, &storage.target, &lane[..arguments], View::Latest, Rows::first) == Some(true)
+    };
+    let has_row = || holds(Statement::LaneRowExists, 2);
+    let exists = || holds(Statement::LaneExists, 4);
+
+    // Shards share a row: who creates it first must not be waited for with a shard's own lock in hand.
+    if !has_row() {
+        lock(&format!("{}:{queue}:{priority}", storage.schema));
+    }
+    // The lock that awa's own producers take: CREATE SEQUENCE IF NOT EXISTS races.
+    lock(&format!("{}:{queue}:{priority}:{shard}", storage.schema));
 
     // awa's head tables have a trigger that locks the lane before it looks for a conflict, and makes the sequence: propose heads
     // only for a lane that is missing, and make sequences only where no trigger did.
     if !exists() {
-        run(Statement::LaneRow, 2);
+        if !has_row() {
+            run(Statement::LaneRow, 2);
+        }
         run(Statement::LaneEnqueueHead, 3);
         run(Statement::LaneClaimHead, 3);
         if !exists() {

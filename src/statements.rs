@@ -72,6 +72,8 @@ statements! {
     Deferred "deferred" [TIMESTAMPTZOID];
     /// Whether a lane is complete.
     LaneExists "lane_exists" [TEXTOID, INT2OID, INT2OID, TEXTOID];
+    /// Whether the lane's row exists.
+    LaneRowExists "lane_row_exists" [TEXTOID, INT2OID];
     /// Makes the lane's row.
     LaneRow "lane_row" [TEXTOID, INT2OID];
     /// Makes the lane's enqueue head.

@@ -22,17 +22,14 @@ pub fn status(call: &Call) -> Result<Option<Datum>> {
         Err(_) if attached => Mode::Attached,
         Err(_) => Mode::Embedded,
     };
-    let engine = match (mode, &awa) {
-        (Mode::Attached, Some(AwaEngine { storage: None, .. })) => "canonical",
-        _ => "queue_storage",
-    };
+    let engine = awa.as_ref().map_or("queue_storage", |awa| &awa.name);
     let schema = storage.as_ref().ok().map(|storage| storage.schema.to_string());
     let row = [
         env!("CARGO_PKG_VERSION").into_datum(),
         (if mode == Mode::Attached { "attached" } else { "embedded" }).into_datum(),
-        schema.or(awa.as_ref().and_then(|awa| awa.storage.clone())).into_datum(),
+        schema.into_datum(),
         engine.into_datum(),
-        awa.and_then(|awa| awa.version).into_datum(),
+        awa.as_ref().and_then(|awa| awa.version).into_datum(),
         storage.is_ok().into_datum(),
         problem.into_datum(),
         hint.into_datum(),

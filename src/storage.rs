@@ -51,8 +51,10 @@ pub struct Storage {
 
 /// What schema awa says about itself.
 pub struct AwaEngine {
-    /// The active queue storage schema; `None` while the canonical engine is active.
-    pub storage: Option<String>,
+    /// The active engine.
+    pub name: String,
+    /// The queue storage schema, where there can be one.
+    pub schema: Option<String>,
     /// Version of awa's schema.
     pub version: Option<i32>,
 }
@@ -65,7 +67,11 @@ impl Storage {
             let found = engine.version.map_or("none".into(), |version| version.to_string());
             return Err(Error::UnknownStorage(format!("schema version {found}")));
         }
-        let schema: Rc<str> = engine.storage.ok_or(Error::CanonicalEngine)?.into();
+        let schema: Rc<str> = match (&*engine.name, engine.schema) {
+            ("queue_storage", Some(schema)) => schema.into(),
+            ("canonical", _) => return Err(Error::CanonicalEngine),
+            (other, _) => return Err(Error::UnknownStorage(format!("engine \"{other}\""))),
+        };
         let storage = Self::new(Mode::Attached, schema, "awa")?;
         storage.check_shape(session)?;
         Ok(storage)
@@ -93,7 +99,7 @@ impl Storage {
             return Ok(());
         }
         let schema = [argument(&*self.schema)];
-        match session.query(Statement::Shape, &self.target, &schema, View::Caller, Rows::first) {
+        match session.query(Statement::Shape, &self.target, &schema, View::Latest, Rows::first) {
             Some(difference) => Err(Error::UnknownStorage(difference)),
             None => {
                 VERIFIED.with_borrow_mut(|verified| verified.push(tables));
@@ -125,7 +131,7 @@ impl AwaEngine {
         let target = Target { storage: "awa".into(), shared: "awa", slot: None };
         let has_queue_storage = relation("runtime_storage_backends", awa).is_some();
         let statement = if has_queue_storage { Statement::Engine } else { Statement::Version };
-        let engine = |rows: &Rows| (rows.count == 1).then(|| Self { storage: rows.get(0, 0), version: rows.get(0, 1) });
+        let engine = |rows: &Rows| rows.first().map(|name| Self { name, schema: rows.get(0, 1), version: rows.get(0, 2) });
         let engine = session.query(statement, &target, &[], View::Caller, engine);
         engine.ok_or_else(|| Error::UnknownStorage("the row of storage_transition_state is missing".into())).map(Some)
     }

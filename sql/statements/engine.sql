@@ -1,14 +1,12 @@
--- The active queue storage schema, NULL while the canonical engine is active, and the version of awa's schema. What schema version
--- 40's awa.active_queue_storage_schema() says, without its two nested functions, which cost more than all other steps for one job.
-SELECT CASE
-           WHEN btrim(CASE WHEN transition.state IN ('mixed_transition', 'active')
-                           THEN COALESCE(transition.prepared_engine, transition.current_engine)
-                           ELSE transition.current_engine
-                      END) = 'queue_storage'
-           THEN COALESCE(NULLIF(transition.details ->> 'schema', ''),
-                         (SELECT backend.schema_name FROM awa.runtime_storage_backends AS backend WHERE backend.backend = 'queue_storage'),
-                         'awa')
-       END,
+-- The active engine, the queue storage schema, and the version of awa's schema. What schema version 40's
+-- awa.active_queue_storage_schema() says, without its two nested functions, which cost more than all other steps for one job.
+SELECT COALESCE(NULLIF(btrim(CASE WHEN transition.state IN ('mixed_transition', 'active')
+                                  THEN COALESCE(transition.prepared_engine, transition.current_engine)
+                                  ELSE transition.current_engine
+                             END), ''), 'canonical'),
+       COALESCE(NULLIF(transition.details ->> 'schema', ''),
+                (SELECT backend.schema_name FROM awa.runtime_storage_backends AS backend WHERE backend.backend = 'queue_storage'),
+                'awa'),
        (SELECT version.version FROM awa.schema_version AS version ORDER BY version.version DESC LIMIT 1)
   FROM awa.storage_transition_state AS transition
  WHERE transition.singleton

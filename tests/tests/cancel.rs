@@ -40,17 +40,21 @@ impl Running {
         Self { pid, call }
     }
 
-    /// Cancels the call, which must be over soon. Its session stays usable.
-    async fn cancel(self, observer: &Client, when: &str) {
+    /// Cancels the call, which must be over soon, and gives its session back.
+    async fn cancel(self, observer: &Client, when: &str) -> Client {
         let cancelled = Instant::now();
         observer.execute("SELECT pg_cancel_backend($1)", &[&self.pid]).await.unwrap();
         let (client, result) = within(when, self.call).await.expect("the call's task");
         let took = cancelled.elapsed();
         assert_is_cancelled(&failure(result), when);
         assert!(took < SOON, "{when}: took {took:?}");
-        client.batch_execute("ROLLBACK").await.expect("a usable session");
-        jobs::enqueue(&client, &jobs::job("afterwards", json!({}))).await;
+        client.batch_execute("SELECT 1").await.expect("a usable session");
+        client
     }
+}
+
+async fn enqueue_afterwards(client: &Client) {
+    jobs::enqueue(client, &jobs::job("afterwards", json!({}))).await;
 }
 
 fn assert_is_cancelled(refused: &Failure, when: &str) {
@@ -74,7 +78,7 @@ async fn while_it_decodes_and_while_it_writes() {
         // Ids are given as jobs are decoded.
         let running = Running::start(db.connect().await, ENQUEUE_MANY).await;
         wait_until(&observer, &format!("SELECT ({ids}) > 1000")).await;
-        running.cancel(&observer, "decoding").await;
+        enqueue_afterwards(&running.cancel(&observer, "decoding").await).await;
         let given: i64 = observer.query_one(&ids, &[]).await.unwrap().get(0);
         assert!(given < MANY, "it was still decoding");
 
@@ -86,7 +90,7 @@ async fn while_it_decodes_and_while_it_writes() {
             storage.table("ready_entries_0")
         );
         wait_until(&observer, &partition).await;
-        running.cancel(&observer, "writing").await;
+        enqueue_afterwards(&running.cancel(&observer, "writing").await).await;
         let given_then: i64 = observer.query_one(&ids, &[]).await.unwrap().get(0);
         assert_eq!(given_then, given + MANY + 1, "it was writing");
         assert_only_afterwards(&observer, storage, 2).await;
@@ -107,24 +111,12 @@ async fn while_it_waits_for_a_key() {
             };
             let running = Running::start(db.connect().await, call).await;
             wait_until_blocked(&observer, running.pid).await;
-            // The session enqueues to the lane that the holder has: let that go first.
-            let when = format!("waiting for a key, {on_conflict}");
-            cancel_only(running, &observer, &when).await;
+            running.cancel(&observer, &format!("waiting for a key, {on_conflict}")).await;
         }
         holder.batch_execute("ROLLBACK").await.unwrap();
         assert_only_afterwards(&observer, storage, 0).await;
         assert!(rows(&observer, &storage.table("job_unique_claims"), &[]).await.is_empty());
     }
-}
-
-/// As [`Running::cancel`], without a further job.
-async fn cancel_only(running: Running, observer: &Client, when: &str) {
-    let cancelled = Instant::now();
-    observer.execute("SELECT pg_cancel_backend($1)", &[&running.pid]).await.unwrap();
-    let (client, result) = within(when, running.call).await.expect("the call's task");
-    assert!(cancelled.elapsed() < SOON, "{when}");
-    assert_is_cancelled(&failure(result), when);
-    client.batch_execute("SELECT 1").await.expect("a usable session");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -140,7 +132,7 @@ async fn while_it_waits_for_a_lane() {
             let call = r#"SELECT awa.enqueue_batch('[{"kind": "a", "unique": true}, {"kind": "b", "queue": "held"}]')"#;
             let running = Running::start(db.connect().await, call).await;
             wait_until_blocked(&observer, running.pid).await;
-            cancel_only(running, &observer, &format!("waiting for a lane, known {known}, {storage:?}")).await;
+            running.cancel(&observer, &format!("waiting for a lane, known {known}, {storage:?}")).await;
             assert!(rows(&observer, &storage.table("job_unique_claims"), &[]).await.is_empty());
             holder.batch_execute("COMMIT").await.unwrap();
         }
@@ -159,7 +151,7 @@ async fn timeouts_work() {
         let started = Instant::now();
         assert_is_cancelled(&failure(client.batch_execute(ENQUEUE_MANY).await), "statement_timeout");
         assert!(started.elapsed() < Duration::from_millis(300) + SOON, "{:?}", started.elapsed());
-        jobs::enqueue(&client, &jobs::job("afterwards", json!({}))).await;
+        enqueue_afterwards(&client).await;
         assert_only_afterwards(&client, storage, 1).await;
     }
 }
@@ -170,7 +162,7 @@ async fn a_terminated_backend_holds_nothing() {
     for storage in Storage::BOTH {
         let db = storage.db().await;
         let (client, observer) = (db.connect().await, db.connect().await);
-        jobs::enqueue(&client, &jobs::job("afterwards", json!({}))).await;
+        enqueue_afterwards(&client).await;
         client.batch_execute("BEGIN; SELECT awa.enqueue('once', uniqueness => 'true')").await.unwrap();
         let pid = backend_pid(&client).await;
         observer.execute("SELECT pg_terminate_backend($1)", &[&pid]).await.unwrap();

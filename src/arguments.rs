@@ -8,25 +8,23 @@ use awa_ingest_core::job::{Draft, RunAt};
 use awa_ingest_core::jsonb::Value;
 use awa_ingest_core::unique::Uniqueness;
 use pgrx::pg_sys::{self, Datum};
-use pgrx::{Array, FromDatum, IntoDatum, JsonB};
+use pgrx::{IntoDatum, JsonB};
 use std::borrow::Cow;
 
-/// A `text[]` as the bytes of a jsonb array; `None` for NULL. NULL elements are a fault.
-pub fn text_array(argument: Option<Datum>) -> std::result::Result<Option<&'static [u8]>, Fault> {
-    // SAFETY: the caller passes an argument declared as text[], which outlives the call.
-    let Some(array) = (unsafe {
-        Array::<String>::from_polymorphic_datum(argument.unwrap_or(Datum::from(0)), argument.is_none(), pg_sys::TEXTARRAYOID)
-    }) else {
-        return Ok(None);
-    };
-    let tags: Option<Vec<String>> = array.iter().collect();
-    let tags = tags.ok_or(Fault::WrongType("tags", "an array of strings without NULL"))?;
+/// The tags of `awa.enqueue`, a `text[]`, as the bytes of a jsonb array; `None` for NULL.
+pub fn tags(argument: Option<Datum>) -> Result<Option<&'static [u8]>> {
+    let Some(mut array) = Column::open("tags", argument)? else { return Ok(None) };
+    let mut tags = Vec::with_capacity(array.length);
+    for _ in 0..array.length {
+        let tag = text(array.next()).and_then(|tag| tag.ok_or(Fault::WrongType("tags", "an array of strings without NULL")));
+        tags.push(tag.map_err(|fault| fault.at(1))?);
+    }
     let datum = JsonB(serde_json::json!(tags)).into_datum();
     // SAFETY: a new jsonb datum in the memory of this call.
     Ok(datum.map(|datum| unsafe { datum::bytes(datum) }))
 }
 
-/// One array of `awa.enqueue_columns`.
+/// An array argument.
 struct Column {
     name: &'static str,
     length: usize,

@@ -60,6 +60,13 @@ impl Losers {
         Self { cursor: Some(session.open(Statement::Losers, &storage.target, &[])), piece: Vec::new().into_iter() }
     }
 
+    /// Ends the reading, whether or not all were asked for.
+    pub fn close(self) {
+        if let Some(cursor) = self.cursor {
+            cursor.close();
+        }
+    }
+
     /// The next one, if it is the job at `ord`. To be asked in input order.
     pub fn take_if(&mut self, ord: i64) -> Option<Loser> {
         if self.piece.as_slice().is_empty() {

@@ -43,7 +43,8 @@ fn takes_extension(tree: *mut pg_sys::Node) -> bool {
             NodeTag::T_DropStmt => {
                 let statement = &*tree.cast::<pg_sys::DropStmt>();
                 let dropped: &[&CStr] = match statement.removeType {
-                    pg_sys::ObjectType::OBJECT_EXTENSION => &[c"awa_ingest"],
+                    // With CASCADE, dropping the language of some of its functions takes the extension along.
+                    pg_sys::ObjectType::OBJECT_EXTENSION => &[c"awa_ingest", c"plpgsql"],
                     pg_sys::ObjectType::OBJECT_SCHEMA => &[c"awa_ingest", c"awa"],
                     _ => return false,
                 };

@@ -1,7 +1,7 @@
 //! The public functions that enqueue: each takes its arguments apart into drafts. Names, types and defaults are declared in
 //! `sql/install/functions.sql`; semantics are the specification's, section 2.
 
-use crate::arguments::{Columns, text_array};
+use crate::arguments::{Columns, tags};
 use crate::entry::Call;
 use crate::ingest::{Ingest, OnConflict};
 use crate::results::SingleId;
@@ -20,7 +20,7 @@ use pgrx::pg_sys::Datum;
 /// grants.
 pub fn enqueue(call: &Call) -> Result<Option<Datum>> {
     let mut id = SingleId::default();
-    let tags = text_array(call.argument(7)).map_err(|fault| fault.at(1))?;
+    let tags = tags(call.argument(7))?;
     spi::connect(|session| {
         let mut ingest = Ingest::new(session, OnConflict::Error)?;
         let args = call.jsonb(1)?;

@@ -13,7 +13,7 @@ use crate::results::Results;
 use crate::spi::Session;
 use crate::spool::{Segments, Spool, Spooled};
 use crate::storage::Storage;
-use crate::{lanes, notify, ring, settings, write};
+use crate::{lanes, notify, ring, write};
 use awa_ingest_core::error::{Error, Fault, Result};
 use awa_ingest_core::job::{Draft, InitialState, RunAt};
 use awa_ingest_core::lanes::Lanes;
@@ -72,8 +72,8 @@ impl<'s> Ingest<'s> {
             on_conflict,
             router: Router::new(rotor),
             lanes: Lanes::default(),
-            spool: Spool::new(session, settings::batch_memory()),
-            segments: Segments::new(session, settings::batch_memory()),
+            spool: Spool::new(session),
+            segments: Segments::new(session),
             ids: server::Sequence(ids),
             jobs: 0,
             claims: 0,
@@ -125,7 +125,7 @@ impl<'s> Ingest<'s> {
         }
         self.report(lost, results);
         if lost > 0 {
-            self.leave_out_losers();
+            self = self.without_losers();
         }
 
         self.lanes.open_segments().for_each(|segment| self.segments.put(segment, self.lanes.get(segment.lane)));
@@ -142,6 +142,8 @@ impl<'s> Ingest<'s> {
         if self.deferred > 0 {
             write::deferred(self.session, &self.storage, now);
         }
+        self.spool.close();
+        self.segments.close();
         Ok(())
     }
 
@@ -151,14 +153,15 @@ impl<'s> Ingest<'s> {
             Some(loser) => results.skipped(ord, loser.holder),
             None => results.enqueued(ord, job_id),
         });
+        losers.close();
     }
 
     /// Spools the jobs once more without those that lost their keys, so that the others close up in their lanes.
-    fn leave_out_losers(&mut self) {
+    fn without_losers(mut self) -> Self {
         // Opened first: it reads the spool that the new one replaces.
         let mut losers = Losers::open(self.session, &self.storage);
-        let kilobytes = settings::batch_memory();
-        let (mut spool, mut segments) = (Spool::new(self.session, kilobytes), Segments::new(self.session, kilobytes));
+        self.segments.close();
+        let (mut spool, mut segments) = (Spool::new(self.session), Segments::new(self.session));
         self.lanes.restart();
         spool.take(&self.spool, |ord, lane, run_at| {
             if losers.take_if(ord).is_some() {
@@ -171,7 +174,9 @@ impl<'s> Ingest<'s> {
             }
             Some(position)
         });
-        (self.spool, self.segments) = (spool, segments);
+        losers.close();
+        self.spool.close();
+        Self { spool, segments, ..self }
     }
 }
 

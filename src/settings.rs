@@ -39,9 +39,14 @@ pub fn register() {
     mark_prefix_reserved();
 }
 
-/// Kilobytes of spool.
-pub fn batch_memory() -> i32 {
-    BATCH_MEMORY.get()
+/// Kilobytes for the spool of a call's jobs. Leaving out jobs keeps two of them for a moment, hence not quite half of the budget.
+pub fn spool_memory() -> i32 {
+    BATCH_MEMORY.get() / 16 * 7
+}
+
+/// Kilobytes for the spool of a call's segments, of which there are few as a rule.
+pub fn segment_memory() -> i32 {
+    BATCH_MEMORY.get() / 16 * 2
 }
 
 /// Whether undelivered jobs may be dropped with the extension.

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use crate::datum::{Arena, Offset};
+use crate::settings;
 use crate::spi::Session;
 use awa_ingest_core::jsonb::Value;
 use pgrx::pg_sys::{self, Datum, Oid};
@@ -39,6 +40,12 @@ impl<const N: usize> Store<N> {
         let mut nulls = row.map(|value| value.is_none());
         // SAFETY: the row has the descriptor's columns; the callers below give each its type. The store copies the values.
         unsafe { pg_sys::tuplestore_putvalues(self.state, self.descriptor, values.as_mut_ptr(), nulls.as_mut_ptr()) }
+    }
+
+    /// Gives back memory and files. Not a `Drop`: while an error unwinds, the transaction's end does this.
+    pub fn close(self) {
+        // SAFETY: nothing reads the store any more; statements over it are finished, and cursors closed.
+        unsafe { pg_sys::tuplestore_end(self.state) }
     }
 
     /// Reads all rows from the first.
@@ -115,8 +122,13 @@ pub struct Spool {
 
 impl Spool {
     /// An empty spool, visible to statements; it takes the place of an earlier one.
-    pub fn new(session: &Session, kilobytes: i32) -> Self {
-        Self { store: Store::new(session, SPOOL, &SPOOL_COLUMNS, kilobytes), arena: Arena::default() }
+    pub fn new(session: &Session) -> Self {
+        Self { store: Store::new(session, SPOOL, &SPOOL_COLUMNS, settings::spool_memory()), arena: Arena::default() }
+    }
+
+    /// Gives back memory and files.
+    pub fn close(self) {
+        self.store.close();
     }
 
     /// Appends a job.
@@ -200,8 +212,13 @@ pub struct Segments {
 
 impl Segments {
     /// An empty store, visible to statements; it takes the place of an earlier one.
-    pub fn new(session: &Session, kilobytes: i32) -> Self {
-        Self { store: Store::new(session, SEGMENTS, &SEGMENT_COLUMNS, kilobytes), arena: Arena::default() }
+    pub fn new(session: &Session) -> Self {
+        Self { store: Store::new(session, SEGMENTS, &SEGMENT_COLUMNS, settings::segment_memory()), arena: Arena::default() }
+    }
+
+    /// Gives back memory and files.
+    pub fn close(self) {
+        self.store.close();
     }
 
     /// Appends a segment of a lane.

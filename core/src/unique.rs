@@ -8,6 +8,9 @@ use std::borrow::Cow;
 const STATES: [&str; 8] =
     ["scheduled", "available", "running", "completed", "retryable", "failed", "cancelled", "waiting_external"];
 
+/// Longest key that a caller may bring: the index takes some 2,700 bytes at most, and fingerprints have 16.
+const KEY_LIMIT: usize = 1024;
+
 /// The states in which a job holds its key: bit n of the mask, and character n of the text, is state n.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StateMask(u8);
@@ -132,8 +135,8 @@ impl Uniqueness<'_> {
 
     /// A key that the caller brings as bytes.
     pub fn given_bytes<'a>(key: Cow<'a, [u8]>, states: Option<&str>) -> Result<Uniqueness<'a>, Fault> {
-        if key.is_empty() {
-            return Err(Fault::Uniqueness("unique_key is empty".into()));
+        if !(1..=KEY_LIMIT).contains(&key.len()) {
+            return Err(Fault::Uniqueness(format!("unique_key must have 1 to {KEY_LIMIT} bytes, and has {}", key.len())));
         }
         Ok(Uniqueness::Given { key, states: states.map(StateMask::from_bits).transpose()? })
     }

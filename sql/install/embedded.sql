@@ -159,26 +159,39 @@ BEGIN
 END
 $$;
 
--- The name is awa's, so that provisioning a lane is the same statement in both storages. The sequences belong to the head columns
--- that name them: they go with the extension, and pg_dump keeps them.
-CREATE FUNCTION awa_ingest.ensure_lane_sequences(p_queue text, p_priority smallint, p_enqueue_shard smallint) RETURNS void
+-- A head brings its sequence: new lanes get one, and one that pg_dump restored is tied to the head again, so that it goes with the
+-- extension. (pg_dump keeps the sequences, but not whose they are, since the tables belong to the extension.)
+CREATE FUNCTION awa_ingest.lane_sequence() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    lane CONSTANT text := md5(format('%s:%s:%s', p_queue, p_priority, p_enqueue_shard));
-    side text;
-    sequence text;
+    side CONSTANT text := TG_ARGV[0];
+    owned_by CONSTANT text := format('OWNED BY awa_ingest.%I.seq_name', TG_TABLE_NAME);
 BEGIN
-    FOREACH side IN ARRAY ARRAY['enqueue', 'claim'] LOOP
-        sequence := format('queue_%s_seq_%s', side, lane);
-        IF to_regclass(format('awa_ingest.%I', sequence)) IS NULL THEN
-            EXECUTE format('CREATE SEQUENCE awa_ingest.%I OWNED BY awa_ingest.queue_%s_heads.seq_name', sequence, side);
-        END IF;
-        EXECUTE format('UPDATE awa_ingest.queue_%s_heads SET seq_name = $1
-                         WHERE queue = $2 AND priority = $3 AND enqueue_shard = $4 AND seq_name IS DISTINCT FROM $1', side)
-            USING sequence, p_queue, p_priority, p_enqueue_shard;
-    END LOOP;
+    NEW.seq_name := format('queue_%s_seq_%s', side, md5(format('%s:%s:%s', NEW.queue, NEW.priority, NEW.enqueue_shard)));
+    IF to_regclass(format('awa_ingest.%I', NEW.seq_name)) IS NULL THEN
+        EXECUTE format('CREATE SEQUENCE awa_ingest.%I %s', NEW.seq_name, owned_by);
+    ELSIF EXISTS (SELECT FROM pg_class AS sequence JOIN pg_class AS head USING (relowner)
+                   WHERE sequence.oid = to_regclass(format('awa_ingest.%I', NEW.seq_name)) AND head.oid = TG_RELID) THEN
+        EXECUTE format('ALTER SEQUENCE awa_ingest.%I %s', NEW.seq_name, owned_by);
+    END IF;
+    RETURN NEW;
 END
+$$;
+REVOKE ALL ON FUNCTION awa_ingest.lane_sequence() FROM PUBLIC;
+COMMENT ON FUNCTION awa_ingest.lane_sequence() IS 'Gives a lane head its sequence, and ties a restored one to it';
+CREATE TRIGGER lane_sequence BEFORE INSERT OR UPDATE ON awa_ingest.queue_enqueue_heads
+    FOR EACH ROW EXECUTE FUNCTION awa_ingest.lane_sequence('enqueue');
+CREATE TRIGGER lane_sequence BEFORE INSERT OR UPDATE ON awa_ingest.queue_claim_heads
+    FOR EACH ROW EXECUTE FUNCTION awa_ingest.lane_sequence('claim');
+
+-- The name is awa's, so that completing a lane is the same statement in both storages.
+CREATE FUNCTION awa_ingest.ensure_lane_sequences(p_queue text, p_priority smallint, p_enqueue_shard smallint) RETURNS void
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    UPDATE awa_ingest.queue_enqueue_heads SET seq_name = NULL
+     WHERE queue = p_queue AND priority = p_priority AND enqueue_shard = p_enqueue_shard;
+    UPDATE awa_ingest.queue_claim_heads SET seq_name = NULL
+     WHERE queue = p_queue AND priority = p_priority AND enqueue_shard = p_enqueue_shard;
 $$;
 REVOKE ALL ON FUNCTION awa_ingest.ensure_lane_sequences(text, smallint, smallint) FROM PUBLIC;
 COMMENT ON FUNCTION awa_ingest.ensure_lane_sequences(text, smallint, smallint) IS
-    'Creates the two sequences of an embedded lane; called by awa_ingest.provision_lane';
+    'Creates the sequences that an embedded lane lacks; called by awa_ingest.provision_lane';

@@ -61,10 +61,14 @@ fn assert_is_cancelled(refused: &Failure, when: &str) {
     assert_eq!(refused.sqlstate, "57014", "{when}: {refused:?}");
 }
 
+/// Files of this database's sessions: other tests run beside this one, in databases of their own.
+const TEMPORARY_FILES: &str = "(SELECT file.name FROM pg_ls_tmpdir() AS file JOIN pg_stat_activity AS session
+    ON file.name LIKE format('pgsql\\_tmp%s.%%', session.pid) WHERE session.datname = current_database())";
+
 async fn assert_only_afterwards(client: &Client, storage: Storage, count: usize) {
     let found = rows(client, &format!("(SELECT kind FROM {})", storage.table("ready_entries")), &[]).await;
     assert_eq!(found, vec![json!({"kind": "afterwards"}); count], "{storage:?}");
-    assert_eq!(rows(client, "(SELECT FROM pg_ls_tmpdir())", &[]).await.len(), 0, "temporary files");
+    assert_eq!(rows(client, TEMPORARY_FILES, &[]).await.len(), 0, "temporary files");
 }
 
 #[tokio::test(flavor = "multi_thread")]

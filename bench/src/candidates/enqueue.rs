@@ -1,10 +1,10 @@
-//! `awa.enqueue` for one job.
+//! `awa.enqueue`, one call a job; a batch is a transaction of such calls.
 
 use anyhow::Result;
 use serde_json::Value;
 use tokio_postgres::{Client, Statement};
 
-use super::{Call, Candidate, Pace, backend_of};
+use super::{Call, Candidate, Pace, backend_of, begin, commit};
 use crate::jobs::Job;
 use crate::stores::{Store, Stores};
 
@@ -14,7 +14,7 @@ pub struct Enqueue {
     client: Client,
     statement: Statement,
     backend: i32,
-    staged: Vec<Job>,
+    staged: Vec<Vec<Job>>,
 }
 
 impl Enqueue {
@@ -40,16 +40,20 @@ impl Candidate for Enqueue {
     }
 
     fn stage(&mut self, batches: &[Vec<Job>]) {
-        self.staged = batches.iter().map(|jobs| jobs[0].clone()).collect();
+        self.staged = batches.to_vec();
     }
 
     fn call(&mut self, batch: usize) -> Call<'_> {
         Box::pin(async move {
-            let job = &self.staged[batch];
-            let unique = job.unique.then_some(Value::Bool(true));
-            let row = self.client.query_one(&self.statement, &[&job.kind, &job.args, &job.queue, &unique]).await?;
-            let _id: i64 = row.get(0);
-            Ok(1)
+            let jobs = &self.staged[batch];
+            begin(&self.client, jobs.len()).await?;
+            for job in jobs {
+                let unique = job.unique.then_some(Value::Bool(true));
+                let row = self.client.query_one(&self.statement, &[&job.kind, &job.args, &job.queue, &unique]).await?;
+                let _id: i64 = row.get(0);
+            }
+            commit(&self.client, jobs.len()).await?;
+            Ok(jobs.len())
         })
     }
 }

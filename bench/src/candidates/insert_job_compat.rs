@@ -1,11 +1,12 @@
-//! `awa.insert_job_compat` for one job, by the statement that awa gives to its driver adapters.
+//! `awa.insert_job_compat`, one call a job, by the statement that awa gives to its driver adapters; a batch is a transaction of such
+//! calls.
 
 use anyhow::Result;
 use awa_model::InsertParams;
 use awa_model::adapter::postgres::{INSERT_JOB_SQL, prepare_raw_job_insert};
 use tokio_postgres::{Client, Statement};
 
-use super::{Call, Candidate, Pace, backend_of};
+use super::{Call, Candidate, Pace, backend_of, begin, commit};
 use crate::jobs::Job;
 use crate::stores::{Store, Stores};
 
@@ -13,7 +14,7 @@ pub struct InsertJobCompat {
     client: Client,
     statement: Statement,
     backend: i32,
-    staged: Vec<InsertParams>,
+    staged: Vec<Vec<InsertParams>>,
 }
 
 impl InsertJobCompat {
@@ -39,35 +40,45 @@ impl Candidate for InsertJobCompat {
     }
 
     fn stage(&mut self, batches: &[Vec<Job>]) {
-        self.staged = batches.iter().map(|jobs| jobs[0].to_params()).collect();
+        self.staged = batches.iter().map(|jobs| jobs.iter().map(Job::to_params).collect()).collect();
     }
 
     fn call(&mut self, batch: usize) -> Call<'_> {
         Box::pin(async move {
-            let InsertParams { kind, args, opts } = self.staged[batch].clone();
-            let job = prepare_raw_job_insert(kind, args, opts)?;
-            let row = self
-                .client
-                .query_one(
-                    &self.statement,
-                    &[
-                        &job.kind(),
-                        &job.queue(),
-                        job.args(),
-                        &job.state_db_str(),
-                        &job.priority(),
-                        &job.max_attempts(),
-                        &None::<std::time::SystemTime>,
-                        job.metadata(),
-                        &job.tags(),
-                        &job.unique_key(),
-                        &job.unique_states_bit_string(),
-                        &job.ordering_key(),
-                    ],
-                )
-                .await?;
-            let _id: i64 = row.get("id");
-            Ok(1)
+            let jobs = &self.staged[batch];
+            begin(&self.client, jobs.len()).await?;
+            for job in jobs {
+                self.insert(job.clone()).await?;
+            }
+            commit(&self.client, jobs.len()).await?;
+            Ok(jobs.len())
         })
+    }
+}
+
+impl InsertJobCompat {
+    async fn insert(&self, InsertParams { kind, args, opts }: InsertParams) -> Result<i64> {
+        let job = prepare_raw_job_insert(kind, args, opts)?;
+        let row = self
+            .client
+            .query_one(
+                &self.statement,
+                &[
+                    &job.kind(),
+                    &job.queue(),
+                    job.args(),
+                    &job.state_db_str(),
+                    &job.priority(),
+                    &job.max_attempts(),
+                    &None::<std::time::SystemTime>,
+                    job.metadata(),
+                    &job.tags(),
+                    &job.unique_key(),
+                    &job.unique_states_bit_string(),
+                    &job.ordering_key(),
+                ],
+            )
+            .await?;
+        Ok(row.get("id"))
     }
 }

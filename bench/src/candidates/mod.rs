@@ -51,7 +51,7 @@ pub enum Pace {
     Fast,
     /// Enqueues job by job whatever the batch: fewer jobs, and only in every third round.
     Slow,
-    /// Takes one job a call, so only batches of 1; more calls, for the processor time's sake.
+    /// Calls a function for each job: small batches only, and fewer jobs.
     Single,
 }
 
@@ -100,6 +100,22 @@ pub async fn create(name: &str, stores: &Stores) -> Result<Box<dyn Candidate>> {
         FLOOR => Box::new(copy_floor::CopyFloor::new(stores).await?),
         _ => unreachable!("no candidate is called {name}"),
     })
+}
+
+/// Starts a transaction where a batch has more than one call; a single call commits by itself.
+async fn begin(client: &tokio_postgres::Client, calls: usize) -> Result<()> {
+    if calls > 1 {
+        client.batch_execute("BEGIN").await?;
+    }
+    Ok(())
+}
+
+/// Ends what [`begin`] started.
+async fn commit(client: &tokio_postgres::Client, calls: usize) -> Result<()> {
+    if calls > 1 {
+        client.batch_execute("COMMIT").await?;
+    }
+    Ok(())
 }
 
 /// The process id of the connection's backend.

@@ -23,12 +23,17 @@ impl Catalog for QueueCatalog<'_> {
         if let Some(stripes) = setting.filter(|count| *count > 1) {
             return Ok(self.stripes(queue, Some(stripes)));
         }
-        let (shards, striped) =
-            self.ask(Statement::Queue, &[argument(queue)], |rows| (rows.get(0, 0).unwrap_or(1), rows.get(0, 1) == Some(true)));
-        if striped && setting.is_none() && split_stripe(queue).is_none() {
-            return Ok(self.stripes(queue, None));
+        let (shards, known, striped) = self.ask(Statement::Queue, &[argument(queue)], |rows| {
+            (rows.get(0, 0).unwrap_or(1), rows.get(0, 1) == Some(true), rows.get(0, 2) == Some(true))
+        });
+        let mut stored = Vec::new();
+        if (striped || !known) && setting.is_none() && split_stripe(queue).is_none() {
+            stored = self.stripes(queue, None);
         }
-        Ok(vec![StoredQueue { name: queue.to_owned(), shards }])
+        if stored.is_empty() {
+            stored.push(StoredQueue { name: queue.to_owned(), shards });
+        }
+        Ok(stored)
     }
 }
 

@@ -3,20 +3,26 @@
 use crate::spi::{Cursor, Rows, Session, View};
 use crate::statements::Statement;
 use crate::storage::Storage;
-use awa_ingest_core::error::Error;
+use awa_ingest_core::error::{Error, Result};
+
+/// Rounds in a row that may take no key although one is held by nobody: by then it is no coincidence.
+const PATIENCE: usize = 10;
 
 /// Takes the keys of the spooled jobs, `wanted` of them. Returns how many it could not get, because a job in the storage or an
 /// earlier one in the request holds them.
-pub fn take(session: &Session, storage: &Storage, wanted: u64) -> u64 {
-    let mut taken = 0;
-    loop {
+pub fn take(session: &Session, storage: &Storage, wanted: u64) -> Result<u64> {
+    let (mut taken, mut idle) = (0, 0);
+    while idle < PATIENCE {
         // Waits for transactions that hold a key and are still open, and takes the key if they roll back.
-        taken += session.run(Statement::Claim, &storage.target, &[]);
+        let now = session.run(Statement::Claim, &storage.target, &[]);
+        taken += now;
         if taken == wanted || !is_any_unheld(session, storage) {
-            return wanted - taken;
+            return Ok(wanted - taken);
         }
+        idle = if now == 0 { idle + 1 } else { 0 };
         pgrx::check_for_interrupts!();
     }
+    Err(Error::ClaimsHidden)
 }
 
 /// Whether a holder let go of its key while we were refused: then the key is ours to take.

@@ -1,10 +1,11 @@
 //! Refuses to drop the extension while its embedded storage has undelivered jobs.
 #![allow(unsafe_code)]
 
+use crate::authority::{self, act_as};
 use crate::entry::Call;
 use crate::settings;
 use crate::spi::{self, Argument, Rows, View, argument};
-use crate::statements::{Statement, Target};
+use crate::statements::Statement;
 use awa_ingest_core::error::{Error, Result};
 use pgrx::pg_sys::{self, Datum, NodeTag, Oid};
 use std::ffi::CStr;
@@ -19,15 +20,22 @@ pub fn guard_drop(call: &Call) -> Result<Option<Datum>> {
         }
         (*context.cast::<pg_sys::EventTriggerData>()).parsetree
     };
-    if settings::allow_drop() || !takes_extension(tree) || !ask(Statement::Undelivered, &[]) {
+    if settings::allow_drop() || !takes_extension(tree) || !has_undelivered() {
         return Ok(None);
     }
     Err(Error::UndeliveredJobs)
 }
 
+/// Read as the storage's owner: who drops a schema that holds a part of the extension need have no right to see jobs.
+fn has_undelivered() -> bool {
+    let ask = || ask(Statement::Undelivered, &[]);
+    spi::connect(authority::of_embedded).map_or_else(|_| ask(), |owner| act_as(owner, ask))
+}
+
 fn ask(statement: Statement, arguments: &[Argument]) -> bool {
-    let target = Target { storage: "awa_ingest".into(), shared: "awa_ingest", slot: None };
-    spi::connect(|session| session.query(statement, &target, arguments, View::Caller, Rows::first) == Some(true))
+    spi::connect(|session| {
+        session.query(statement, &statement.without_storage(), arguments, View::Caller, Rows::first) == Some(true)
+    })
 }
 
 /// Whether the command may drop the extension: by name, with a schema that holds a part of it, or with its owner.

@@ -12,12 +12,13 @@ use crate::claims::{self, Losers};
 use crate::results::Results;
 use crate::spi::Session;
 use crate::spool::{Segments, Spool, Spooled};
-use crate::storage::Storage;
+use crate::storage::{Mode, Storage};
 use crate::{lanes, notify, ring, write};
 use awa_ingest_core::error::{Error, Fault, Result};
 use awa_ingest_core::job::{Draft, InitialState, RunAt};
 use awa_ingest_core::lanes::Lanes;
 use awa_ingest_core::route::Router;
+use awa_ingest_core::workable;
 use std::cell::Cell;
 
 /// What happens to a job whose unique key is taken.
@@ -50,6 +51,8 @@ pub struct Ingest<'s> {
     spool: Spool,
     segments: Segments,
     ids: server::Sequence,
+    /// When the call began.
+    opened: i64,
     jobs: u64,
     claims: u64,
     deferred: u64,
@@ -75,6 +78,7 @@ impl<'s> Ingest<'s> {
             spool: Spool::new(session),
             segments: Segments::new(session),
             ids: server::Sequence(ids),
+            opened: server::clock(),
             jobs: 0,
             claims: 0,
             deferred: 0,
@@ -91,6 +95,9 @@ impl<'s> Ingest<'s> {
             Some(RunAt::Micros(micros)) => Some(micros),
             Some(RunAt::Text(text)) => Some(server::timestamp(text).map_err(|fault| fault.at(ordinal))?),
         };
+        if self.storage.mode == Mode::Attached {
+            workable::check(&job, run_at, self.opened).map_err(|fault| fault.at(ordinal))?;
+        }
 
         let mut catalog = QueueCatalog { session: self.session, storage: &self.storage };
         let route = self.router.route(&job, ordinal, &mut catalog)?;
@@ -119,7 +126,7 @@ impl<'s> Ingest<'s> {
     /// Writes everything, and reports each job to `results`.
     pub fn finish(mut self, results: &mut impl Results) -> Result<()> {
         ROTOR.set(Some(self.router.rotor()));
-        let lost = if self.claims > 0 { claims::take(self.session, &self.storage, self.claims) } else { 0 };
+        let lost = if self.claims > 0 { claims::take(self.session, &self.storage, self.claims)? } else { 0 };
         if lost > 0 && self.on_conflict == OnConflict::Error {
             return Err(claims::conflict(self.session, &self.storage));
         }
@@ -136,11 +143,11 @@ impl<'s> Ingest<'s> {
         // Read behind the lane locks, the clock runs in lane order.
         let now = server::clock();
         if let Some(position) = position {
-            write::ready(self.session, &position, starts, now);
+            write::ready(self.session, &position, starts, now, self.lanes.jobs())?;
             notify::queues(&self.router, &self.lanes);
         }
         if self.deferred > 0 {
-            write::deferred(self.session, &self.storage, now);
+            write::deferred(self.session, &self.storage, now, self.deferred)?;
         }
         self.spool.close();
         self.segments.close();
@@ -163,11 +170,15 @@ impl<'s> Ingest<'s> {
         self.segments.close();
         let (mut spool, mut segments) = (Spool::new(self.session), Segments::new(self.session));
         self.lanes.restart();
+        let mut deferred = 0;
         spool.take(&self.spool, |ord, lane, run_at| {
             if losers.take_if(ord).is_some() {
                 return None;
             }
-            let Some(lane) = lane else { return Some(0) };
+            let Some(lane) = lane else {
+                deferred += 1;
+                return Some(0);
+            };
             let (position, ended) = self.lanes.place(lane, run_at);
             if let Some(segment) = ended {
                 segments.put(segment, self.lanes.get(lane));
@@ -176,7 +187,7 @@ impl<'s> Ingest<'s> {
         });
         losers.close();
         self.spool.close();
-        Self { spool, segments, ..self }
+        Self { spool, segments, deferred, ..self }
     }
 }
 

@@ -6,6 +6,7 @@
 #![deny(unsafe_code)]
 
 mod arguments;
+mod authority;
 mod catalog;
 mod claims;
 mod datum;

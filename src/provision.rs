@@ -1,14 +1,13 @@
-//! `awa_ingest.provision_lane`: creates a lane with the rights of the storage schema's owner, so that its sequences belong to the
+//! `awa_ingest.provision_lane`: creates a lane with the rights of the storage's owner, so that its sequences belong to the
 //! storage and not to whichever producer came first.
-#![allow(unsafe_code)]
-
+use crate::authority::{self, act_as};
 use crate::entry::Call;
 use crate::lanes::lock;
 use crate::spi::{self, Rows, Session, View, argument};
 use crate::statements::Statement;
 use crate::storage::Storage;
 use awa_ingest_core::error::{Error, Result};
-use pgrx::pg_sys::{self, Datum, Oid};
+use pgrx::pg_sys::Datum;
 
 /// Shards are at most 64.
 const LAST_SHARD: i16 = 63;
@@ -24,8 +23,12 @@ pub fn provision_lane(call: &Call) -> Result<Option<Datum>> {
         return Err(Error::InvalidArgument(format!("shard must be between 0 and {LAST_SHARD}, and is {shard}")));
     }
     spi::connect(|session| {
-        let storage = Storage::resolve(session)?;
-        as_owner_of(&storage, || create(session, &storage, queue, priority, shard));
+        // Even to look where the storage is takes running what is its owner's.
+        let storage = match Storage::is_attached() {
+            true => act_as(authority::of_state(session)?, || Storage::resolve(session))?,
+            false => Storage::resolve(session)?,
+        };
+        act_as(authority::of_storage(session, &storage)?, || create(session, &storage, queue, priority, shard));
         Ok(None)
     })
 }
@@ -62,28 +65,4 @@ fn create(session: &Session, storage: &Storage, queue: &str, priority: i16, shar
     let list = |rows: &Rows| rows.map(|row| rows.get(row, 0).unwrap_or_default()).collect::<Vec<String>>();
     let grants = session.query(Statement::LaneGrants, &storage.target, &lane, View::Latest, list);
     grants.iter().for_each(|grant| session.run_once(grant));
-}
-
-/// Runs `work` as the owner of the storage schema, and without the right to change roles.
-fn as_owner_of(storage: &Storage, work: impl FnOnce()) {
-    let (mut user, mut context) = (Oid::INVALID, 0);
-    let local = pg_sys::SECURITY_LOCAL_USERID_CHANGE as i32;
-    // SAFETY: user and context are put back afterwards, or by the transaction's end after an error.
-    unsafe {
-        pg_sys::GetUserIdAndSecContext(&mut user, &mut context);
-        pg_sys::SetUserIdAndSecContext(owner(storage.schema_oid), context | local);
-        work();
-        pg_sys::SetUserIdAndSecContext(user, context);
-    }
-}
-
-fn owner(schema: Oid) -> Oid {
-    // SAFETY: the schema was looked up in this call; its catalog row is read while it is held.
-    unsafe {
-        let row = pg_sys::SearchSysCache1(pg_sys::SysCacheIdentifier::NAMESPACEOID as i32, Datum::from(schema));
-        assert!(!row.is_null(), "schema with oid {} is gone", schema.to_u32());
-        let owner = (*pg_sys::GETSTRUCT(row).cast::<pg_sys::FormData_pg_namespace>()).nspowner;
-        pg_sys::ReleaseSysCache(row);
-        owner
-    }
 }

@@ -23,7 +23,8 @@ pub enum View {
     Write,
     /// Reads with the snapshot of the caller's statement.
     Caller,
-    /// Reads what is committed now, also where the transaction keeps an older snapshot, as well as its own changes.
+    /// Reads what is committed now, also where the transaction keeps an older snapshot, as well as its own changes. The catalogs are
+    /// as new: without that, a lane that another session has just made has a row but no sequence.
     Latest,
 }
 
@@ -125,11 +126,13 @@ impl Session {
         // snapshot pushed is popped again, and by the transaction's end after an error.
         unsafe {
             if view == View::Latest {
+                renew_catalogs();
                 pg_sys::PushActiveSnapshot(pg_sys::GetLatestSnapshot());
             }
             let code = pg_sys::SPI_execute_plan(plan, values.as_mut_ptr(), nulls.as_ptr(), view != View::Write, 0);
             if view == View::Latest {
                 pg_sys::PopActiveSnapshot();
+                renew_catalogs();
             }
             check(code, "SPI_execute_plan");
         }
@@ -207,6 +210,15 @@ impl Cursor {
     pub fn close(self) {
         // SAFETY: the portal is open.
         unsafe { pg_sys::SPI_cursor_close(self.portal) }
+    }
+}
+
+/// The server takes note of other sessions' changes when it locks a table, but not for a table that is locked already.
+fn renew_catalogs() {
+    // SAFETY: both may be called wherever tables may be opened.
+    unsafe {
+        pg_sys::AcceptInvalidationMessages();
+        pg_sys::InvalidateCatalogSnapshot();
     }
 }
 

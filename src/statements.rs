@@ -70,6 +70,8 @@ statements! {
     Segments "segments" [INT4OID, INT8OID, INT8ARRAYOID, TIMESTAMPTZOID];
     /// Writes deferred jobs.
     Deferred "deferred" [TIMESTAMPTZOID];
+    /// The owner of tables and functions.
+    Authority "authority" [TEXTARRAYOID, TEXTARRAYOID, TEXTARRAYOID];
     /// Whether a lane is complete.
     LaneExists "lane_exists" [TEXTOID, INT2OID, INT2OID, TEXTOID];
     /// Whether the lane's row exists.
@@ -91,6 +93,11 @@ statements! {
 }
 
 impl Statement {
+    /// The target of a statement that names no storage.
+    pub fn without_storage(self) -> Target {
+        Target { storage: "pg_catalog".into(), shared: "pg_catalog", slot: None }
+    }
+
     /// The text for a target.
     pub fn sql(self, target: &Target) -> String {
         let suffix = target.slot.map_or(String::new(), |slot| format!("_{slot}"));

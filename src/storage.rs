@@ -68,13 +68,19 @@ impl Storage {
             return Err(Error::UnknownStorage(format!("schema version {found}")));
         }
         let schema: Rc<str> = match (&*engine.name, engine.schema) {
-            ("queue_storage", Some(schema)) => schema.into(),
+            ("queue_storage", Some(schema)) if is_awa_name(&schema) => schema.into(),
+            ("queue_storage", schema) => return Err(Error::UnknownStorage(format!("schema name {schema:?}"))),
             ("canonical", _) => return Err(Error::CanonicalEngine),
             (other, _) => return Err(Error::UnknownStorage(format!("engine \"{other}\""))),
         };
         let storage = Self::new(Mode::Attached, schema, "awa")?;
         storage.check_shape(session)?;
         Ok(storage)
+    }
+
+    /// Whether awa is installed, in whatever state.
+    pub fn is_attached() -> bool {
+        namespace("awa").is_some_and(|awa| relation("storage_transition_state", awa).is_some())
     }
 
     fn embedded() -> Result<Self> {
@@ -124,12 +130,12 @@ impl AwaEngine {
         if relation("storage_transition_state", awa).is_none() {
             return Ok(None);
         }
-        if relation("schema_version", awa).is_none() {
-            return Err(Error::UnknownStorage("table schema_version is missing".into()));
+        if let Some(table) = ["storage_transition_state", "schema_version"].iter().find(|table| !is_table(table, awa)) {
+            return Err(Error::UnknownStorage(format!("there is no table {table}")));
         }
         // An awa too old to have queue storage is told from its version alone.
         let target = Target { storage: "awa".into(), shared: "awa", slot: None };
-        let has_queue_storage = relation("runtime_storage_backends", awa).is_some();
+        let has_queue_storage = is_table("runtime_storage_backends", awa);
         let statement = if has_queue_storage { Statement::Engine } else { Statement::Version };
         let engine = |rows: &Rows| rows.first().map(|name| Self { name, schema: rows.get(0, 1), version: rows.get(0, 2) });
         let engine = session.query(statement, &target, &[], View::Caller, engine);
@@ -168,6 +174,17 @@ fn relation(name: &str, schema: Oid) -> Option<Oid> {
 fn relation_c(name: &CStr, schema: Oid) -> Oid {
     // SAFETY: a C string that outlives the call.
     unsafe { pg_sys::get_relname_relid(name.as_ptr(), schema) }
+}
+
+fn is_table(name: &str, schema: Oid) -> bool {
+    // SAFETY: any oid may be asked for.
+    relation(name, schema).is_some_and(|oid| unsafe { pg_sys::get_rel_relkind(oid) } as u8 == pg_sys::RELKIND_RELATION)
+}
+
+/// What awa's installer takes as the name of a storage schema.
+fn is_awa_name(schema: &str) -> bool {
+    let letter = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
+    schema.bytes().next().is_some_and(letter) && schema.bytes().all(|byte| letter(byte) || byte.is_ascii_digit())
 }
 
 fn valid(oid: Oid) -> Option<Oid> {

@@ -24,7 +24,7 @@ pub enum Fault {
     WrongType(&'static str, &'static str),
     /// `kind` is empty or longer than 200 characters.
     KindLength(usize),
-    /// `queue` is empty or longer than 200 characters.
+    /// `queue` is longer than 200 characters.
     QueueLength(usize),
     /// `priority` outside 1 to 4.
     Priority(String),
@@ -44,6 +44,10 @@ pub enum Fault {
     Bits(String),
     /// A number in `args` that no double holds, so that awa's clients have no key for it.
     NumberRange,
+    /// JSON that awa's workers cannot read, because it nests too deep: the key.
+    Nesting(&'static str),
+    /// A time at which awa's workers fail: why.
+    UnworkableTime(&'static str),
     /// `run_at` is no timestamp: the text, and what the server said.
     Timestamp(String, String),
     /// Text is not UTF-8, which the database's encoding promises.
@@ -85,6 +89,12 @@ pub enum Error {
     CanonicalEngine,
     /// A lane's bookkeeping is damaged: lane, and what is wrong.
     DamagedLane(String, String),
+    /// Unique keys can be neither taken nor seen to be taken.
+    ClaimsHidden,
+    /// A trigger or rule left out rows: of which table, and how many.
+    RowsLeftOut(String, u64),
+    /// The tables of a storage schema do not belong together: which schema.
+    MixedOwners(String),
     /// An argument of an administrative function is out of range.
     InvalidArgument(String),
     /// Text is not UTF-8, which the database's encoding promises.
@@ -104,6 +114,7 @@ impl Error {
             Self::NotAnArray | Self::OnConflict(_) | Self::InvalidArgument(_) => "22023",
             Self::ArrayLength(..) | Self::ArrayDimensions(_) => "22023",
             Self::UnknownStorage(_) | Self::DamagedLane(..) => "55000",
+            Self::ClaimsHidden | Self::RowsLeftOut(..) | Self::MixedOwners(_) => "55000",
             Self::CanonicalEngine => "0A000",
             Self::Encoding => "22021",
             Self::UndeliveredJobs => "2BP01",
@@ -159,6 +170,11 @@ impl Error {
             Self::DamagedLane(..) => {
                 Some("Repair the lane before enqueueing to it: awa_ingest.provision_lane makes what is missing.")
             }
+            Self::ClaimsHidden => Some("Look for row security and triggers on job_unique_claims."),
+            Self::RowsLeftOut(..) => Some("Look for triggers and rules on the table that skip rows."),
+            Self::MixedOwners(_) => {
+                Some("Lanes are created with the rights of that owner: give all tables and functions of awa one owner.")
+            }
             Self::UndeliveredJobs => Some("Work or move the jobs first, or SET awa_ingest.allow_drop = on to lose them."),
             _ => None,
         }
@@ -178,9 +194,14 @@ impl Display for Error {
                 write!(f, "array \"{name}\" has {have} elements where the request has {want} jobs")
             }
             Self::ArrayDimensions(name) => write!(f, "array \"{name}\" has more than one dimension"),
-            Self::UnknownStorage(what) => write!(f, "the awa schema has a shape that awa_ingest does not know: {what}"),
+            Self::UnknownStorage(what) => write!(f, "the queue storage has a shape that awa_ingest does not know: {what}"),
             Self::CanonicalEngine => f.write_str("awa's canonical engine is active, and awa_ingest writes to queue storage only"),
             Self::DamagedLane(lane, what) => write!(f, "lane {lane} is damaged: {what}"),
+            Self::ClaimsHidden => f.write_str("unique keys can be neither claimed nor seen to be claimed"),
+            Self::RowsLeftOut(table, count) => write!(f, "{count} jobs were left out of table {table}"),
+            Self::MixedOwners(schema) => {
+                write!(f, "the tables in schema \"{schema}\" that a lane consists of are not plain tables of one owner")
+            }
             Self::InvalidArgument(what) => f.write_str(what),
             Self::Encoding => f.write_str("text is not valid UTF-8"),
             Self::UndeliveredJobs => f.write_str("cannot drop extension awa_ingest: its embedded storage has undelivered jobs"),
@@ -217,6 +238,8 @@ impl Fault {
             Self::Metadata | Self::Uniqueness(_) => "22023",
             Self::Hex(..) | Self::Bits(_) => "22P02",
             Self::NumberRange => "22003",
+            Self::Nesting(_) => "54000",
+            Self::UnworkableTime(_) => "22008",
             Self::Timestamp(..) => "22007",
             Self::Encoding => "22021",
             Self::CorruptJsonb => "XX001",
@@ -249,9 +272,21 @@ impl Fault {
                 "Eight characters 0 or 1, one for each of scheduled, available, running, completed, retryable, failed, cancelled \
                  and waiting_external.",
             ),
-            Self::NumberRange => Some("Use by_args false, or send such numbers as strings."),
+            Self::NumberRange => Some("Send such numbers as strings."),
+            Self::UnworkableTime(_) => {
+                Some("One such job would stop awa's workers on its queue, or the promotion of all deferred jobs.")
+            }
             _ => None,
         }
+    }
+}
+
+/// Enough of a bad value to find it by: values may be megabytes.
+fn excerpt(text: &str) -> String {
+    const LIMIT: usize = 100;
+    match text.char_indices().nth(LIMIT) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
     }
 }
 
@@ -260,20 +295,22 @@ impl Display for Fault {
         match self {
             Self::NotAnObject => f.write_str("must be a JSON object"),
             Self::MissingKind => f.write_str("kind is missing"),
-            Self::UnknownKey(key) => write!(f, "unknown key \"{key}\""),
+            Self::UnknownKey(key) => write!(f, "unknown key \"{}\"", excerpt(key)),
             Self::WrongType(key, want) => write!(f, "{key} must be {want}"),
             Self::KindLength(n) => write!(f, "kind must have 1 to 200 characters, and has {n}"),
-            Self::QueueLength(n) => write!(f, "queue must have 1 to 200 characters, and has {n}"),
+            Self::QueueLength(n) => write!(f, "queue must have at most 200 characters, and has {n}"),
             Self::Priority(value) => write!(f, "priority must be between 1 and 4, and is {value}"),
             Self::MaxAttempts(value) => write!(f, "max_attempts must be between 1 and 1000, and is {value}"),
             Self::TagCount(n) => write!(f, "tags must be at most 20, and are {n}"),
-            Self::State(state) => write!(f, "unsupported initial state \"{state}\""),
+            Self::State(state) => write!(f, "unsupported initial state \"{}\"", excerpt(state)),
             Self::Metadata => f.write_str("metadata must be a JSON object"),
             Self::Uniqueness(what) => write!(f, "bad uniqueness: {what}"),
-            Self::Hex(key, text) => write!(f, "{key} is not hexadecimal: \"{text}\""),
-            Self::Bits(text) => write!(f, "unique_states must be eight bits, not \"{text}\""),
-            Self::NumberRange => f.write_str("args hold a number beyond double precision, which a unique key cannot cover"),
-            Self::Timestamp(text, _) => write!(f, "run_at is not a timestamp: \"{text}\""),
+            Self::Hex(key, text) => write!(f, "{key} is not hexadecimal: \"{}\"", excerpt(text)),
+            Self::Bits(text) => write!(f, "unique_states must be eight bits, not \"{}\"", excerpt(text)),
+            Self::NumberRange => f.write_str("a number is beyond double precision, which awa's clients and workers cannot read"),
+            Self::Nesting(key) => write!(f, "{key} nests deeper than awa's workers can read"),
+            Self::UnworkableTime(why) => write!(f, "run_at {why}"),
+            Self::Timestamp(text, _) => write!(f, "run_at is not a timestamp: \"{}\"", excerpt(text)),
             Self::CorruptJsonb => f.write_str(CORRUPT),
             Self::Encoding => f.write_str("text is not valid UTF-8"),
         }

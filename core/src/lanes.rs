@@ -92,6 +92,11 @@ impl Lanes {
         self.lanes.iter_mut().for_each(|lane| (lane.count, lane.run) = (0, Run::default()));
     }
 
+    /// Jobs placed in all lanes.
+    pub fn jobs(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.count as u64).sum()
+    }
+
     /// Number of lanes, with jobs or without.
     pub fn len(&self) -> usize {
         self.lanes.len()

@@ -12,3 +12,4 @@ pub mod jsonb;
 pub mod lanes;
 pub mod route;
 pub mod unique;
+pub mod workable;

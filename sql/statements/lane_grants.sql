@@ -4,11 +4,11 @@ SELECT format('GRANT %s ON SEQUENCE %I.%I TO %s',
               CASE WHEN bool_or(acl.privilege_type <> 'SELECT') THEN 'SELECT, USAGE, UPDATE' ELSE 'SELECT' END,
               $4, lane.seq_name,
               CASE acl.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(acl.grantee)) END)
-  FROM (SELECT '{storage}.queue_enqueue_heads'::regclass AS head, head.seq_name
+  FROM (SELECT to_regclass(format('%I.queue_enqueue_heads', $4)) AS head, head.seq_name
           FROM {storage}.queue_enqueue_heads AS head
          WHERE head.queue = $1 AND head.priority = $2 AND head.enqueue_shard = $3
         UNION ALL
-        SELECT '{storage}.queue_claim_heads'::regclass, head.seq_name
+        SELECT to_regclass(format('%I.queue_claim_heads', $4)), head.seq_name
           FROM {storage}.queue_claim_heads AS head
          WHERE head.queue = $1 AND head.priority = $2 AND head.enqueue_shard = $3) AS lane
   JOIN pg_class AS class ON class.oid = lane.head

@@ -26,6 +26,7 @@ WITH expected (in_storage, relation, columns) AS (VALUES
     SELECT listed.relation, array_agg(format('%s %s', attribute.attname, format_type(attribute.atttypid, attribute.atttypmod))) AS columns,
            array_agg(attribute.attname::text) FILTER (WHERE attribute.attnotnull AND NOT attribute.atthasdef) AS required
       FROM listed
+      JOIN pg_class AS class ON class.oid = listed.oid AND class.relkind IN ('r', 'p')
       JOIN pg_attribute AS attribute ON attribute.attrelid = listed.oid AND attribute.attnum > 0 AND NOT attribute.attisdropped
      GROUP BY listed.relation
 )

@@ -56,6 +56,11 @@ impl<'a> Number<'a> {
         self.weight + 1 >= self.digits.len() as i32 / 2
     }
 
+    /// True unless the number is beyond the range of doubles. A quick look at its size settles all but the largest.
+    pub fn has_double(&self) -> bool {
+        self.weight < 76 || self.as_f64().is_some()
+    }
+
     /// The value if it was written as an integer that JSON libraries keep exact (from the smallest i64 to the largest u64).
     pub(super) fn as_json_integer(&self) -> Option<i128> {
         if self.scale > 0 {

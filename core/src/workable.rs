@@ -1,0 +1,93 @@
+//! Refuses what awa 0.6.9 takes into its storage and then fails on, again and again, with all jobs behind it: its workers read JSON
+//! with serde_json and times with chrono, and reckon a ready job's age in minutes as a smallint. Found by running awa's workers.
+
+use crate::error::Fault;
+use crate::job::{InitialState, Job};
+use crate::jsonb::Value;
+
+/// serde_json reads 127 levels.
+const DEEPEST_ARGS: usize = 127;
+/// The payload puts one level around metadata.
+const DEEPEST_METADATA: usize = DEEPEST_ARGS - 1;
+
+const DAY: i64 = 24 * 60 * 60 * 1_000_000;
+/// 32,767 minutes are 22.75 days.
+const FARTHEST: i64 = 22 * DAY;
+
+/// Checks a job that awa's workers are to work. `run_at` and `now` are PostgreSQL's `timestamptz`.
+pub fn check(job: &Job<'_>, run_at: Option<i64>, now: i64) -> Result<(), Fault> {
+    if let Some(args) = job.args {
+        readable("args", args, DEEPEST_ARGS)?;
+    }
+    if let Some(metadata) = job.metadata {
+        readable("metadata", Value::Object(metadata), DEEPEST_METADATA)?;
+    }
+    match (job.state, run_at) {
+        (_, None) => Ok(()),
+        (_, Some(i64::MIN)) => Err(Fault::UnworkableTime("is -infinity, which awa cannot read")),
+        (InitialState::Available, Some(run_at)) if now.saturating_sub(run_at).unsigned_abs() > FARTHEST as u64 => {
+            Err(Fault::UnworkableTime("of an available job is more than 22 days from now, which awa cannot reckon with"))
+        }
+        (_, Some(_)) => Ok(()),
+    }
+}
+
+/// Level by level, without recursion: the value may nest deeper than a stack allows.
+fn readable(key: &'static str, value: Value<'_>, deepest: usize) -> Result<(), Fault> {
+    let mut level = vec![value];
+    for _ in 0..=deepest {
+        let mut next = Vec::new();
+        for value in level {
+            match value {
+                Value::Number(number) if !number.has_double() => return Err(Fault::NumberRange),
+                Value::Array(array) => {
+                    for element in array.elements()? {
+                        next.push(element?);
+                    }
+                }
+                Value::Object(object) => {
+                    for field in object.fields()? {
+                        next.push(field?.1);
+                    }
+                }
+                _ => {}
+            }
+        }
+        if next.is_empty() {
+            return Ok(());
+        }
+        level = next;
+    }
+    Err(Fault::Nesting(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::Draft;
+    use crate::jsonb::encode;
+    use serde_json::{Value as Json, json};
+
+    fn nested(levels: usize) -> Vec<u8> {
+        encode(&(0..levels).fold(json!(1), |inner, _| json!([inner])))
+    }
+
+    #[test]
+    fn serde_json_reads_what_is_let_through() {
+        for levels in [1, 126, 127, 128, 129] {
+            let text = format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
+            let read = serde_json::from_str::<Json>(&text).is_ok();
+            let bytes = nested(levels);
+            assert_eq!(readable("args", Value::root(&bytes).unwrap(), DEEPEST_ARGS).is_ok(), read, "{levels}");
+        }
+    }
+
+    #[test]
+    fn times_that_stop_awa_are_refused() {
+        let job = |state| Draft { kind: Some("k"), state: Some(state), ..Draft::default() }.validate().unwrap();
+        let good = |state, run_at| check(&job(state), Some(run_at), 1000 * DAY).is_ok();
+        assert!(good("scheduled", i64::MAX) && good("scheduled", 0) && !good("scheduled", i64::MIN));
+        assert!(good("available", 980 * DAY) && good("available", 1020 * DAY));
+        assert!(!good("available", 970 * DAY) && !good("available", 1030 * DAY) && !good("available", i64::MAX));
+    }
+}

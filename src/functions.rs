@@ -23,31 +23,28 @@ pub fn enqueue(call: &Call) -> Result<Option<Datum>> {
     let tags = tags(call.argument(7))?;
     spi::connect(|session| {
         let mut ingest = Ingest::new(session, OnConflict::Error)?;
-        let args = call.jsonb(1)?;
-        let metadata = call.jsonb(6)?;
-        let uniqueness = call.jsonb(8)?;
-        let draft = || -> std::result::Result<Draft<'_>, Fault> {
-            Ok(Draft {
-                args,
-                state: None,
-                priority: call.smallint(3).map(i64::from),
-                max_attempts: call.smallint(4).map(i64::from),
-                run_at: call.argument(5).map(|datum| RunAt::Micros(datum.value() as i64)),
-                metadata,
-                tags: tags.as_ref().map(|bytes| Value::root(bytes)).transpose()?,
-                unique: uniqueness.map_or(Ok(None), Uniqueness::from_json)?,
-                ..Draft::default()
-            })
-        };
-        let (kind, queue, ordering_key) = (call.text(0)?, call.text(2)?, call.text(9)?);
-        let keyed = draft().and_then(|draft| {
-            let ordering_key = ordering_key.map(decode::bytes).transpose()?;
-            Ok(Draft { kind, queue, ordering_key, ..draft })
-        });
-        ingest.add(keyed)?;
+        ingest.add(Ok(single(call, tags)?))?;
         ingest.finish(&mut id)
     })?;
     Ok(id.0.into_datum())
+}
+
+fn single<'c>(call: &'c Call, tags: Option<&'c [u8]>) -> Result<Draft<'c>> {
+    let uniqueness = call.jsonb(8)?.map_or(Ok(None), Uniqueness::from_json);
+    let ordering_key = call.text(9)?.map(decode::bytes).transpose();
+    Ok(Draft {
+        kind: call.text(0)?,
+        args: call.jsonb(1)?,
+        queue: call.text(2)?,
+        state: None,
+        priority: call.smallint(3).map(i64::from),
+        max_attempts: call.smallint(4).map(i64::from),
+        run_at: call.argument(5).map(|datum| RunAt::Micros(datum.value() as i64)),
+        metadata: call.jsonb(6)?,
+        tags: tags.map(Value::root).transpose()?,
+        unique: uniqueness.map_err(|fault| fault.at(1))?,
+        ordering_key: ordering_key.map_err(|fault| fault.at(1))?,
+    })
 }
 
 /// `awa.enqueue_batch`: jobs from a JSON array of job objects. One row `(ord, job_id, conflicts_with)` a job, in input order.

@@ -137,13 +137,13 @@ impl<'s> Ingest<'s> {
 
         self.lanes.open_segments().for_each(|segment| self.segments.put(segment, self.lanes.get(segment.lane)));
         let starts = lanes::reserve(self.session, &self.storage, &self.lanes)?;
-        let ready = !self.lanes.in_order().is_empty();
-        let position = if ready { Some(ring::current(self.session, &self.storage)?) } else { None };
+        let ready = self.lanes.jobs();
+        let position = if ready > 0 { Some(ring::current(self.session, &self.storage)?) } else { None };
 
         // Read behind the lane locks, the clock runs in lane order.
         let now = server::clock();
         if let Some(position) = position {
-            write::ready(self.session, &position, starts, now, self.lanes.jobs())?;
+            write::ready(self.session, &position, starts, now, ready)?;
             notify::queues(&self.router, &self.lanes);
         }
         if self.deferred > 0 {

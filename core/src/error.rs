@@ -156,7 +156,7 @@ impl Error {
         match self {
             Self::Job { fault, .. } => fault.hint(),
             Self::UniqueConflict { .. } => {
-                Some("Pass on_conflict => 'skip' to keep the other jobs and skip those whose key is taken.")
+                Some("awa.enqueue_batch and awa.enqueue_columns with on_conflict => 'skip' leave such jobs out.")
             }
             Self::NotAnArray => Some("Pass a JSON array of job objects; awa.enqueue takes a single job."),
             Self::OnConflict(_) => Some("on_conflict is 'error' or 'skip'."),
@@ -273,6 +273,8 @@ impl Fault {
                  and waiting_external.",
             ),
             Self::NumberRange => Some("Send such numbers as strings."),
+            Self::Timestamp(..) => Some("Write it as in 2030-01-31T08:00:00Z; without a zone, the session's time zone applies."),
+            Self::Hex("unique_key", _) => Some("unique_key is a precomputed hash in hex; unique computes one."),
             Self::UnworkableTime(_) => {
                 Some("One such job would stop awa's workers on its queue, or the promotion of all deferred jobs.")
             }
@@ -294,7 +296,7 @@ impl Display for Fault {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotAnObject => f.write_str("must be a JSON object"),
-            Self::MissingKind => f.write_str("kind is missing"),
+            Self::MissingKind => f.write_str("kind is missing or null"),
             Self::UnknownKey(key) => write!(f, "unknown key \"{}\"", excerpt(key)),
             Self::WrongType(key, want) => write!(f, "{key} must be {want}"),
             Self::KindLength(n) => write!(f, "kind must have 1 to 200 characters, and has {n}"),

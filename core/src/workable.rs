@@ -39,7 +39,7 @@ fn readable(key: &'static str, value: Value<'_>, deepest: usize) -> Result<(), F
         let mut next = Vec::new();
         for value in level {
             match value {
-                Value::Number(number) if !number.has_double() => return Err(Fault::NumberRange),
+                Value::Number(number) if !number.is_readable() => return Err(Fault::NumberRange),
                 Value::Array(array) => {
                     for element in array.elements()? {
                         next.push(element?);

@@ -116,6 +116,30 @@ async fn allow_drop_lets_the_jobs_go() {
     }
 }
 
+/// Who owns schema awa may drop it, and the extension's functions with it, without any right to see the jobs.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_of_schema_awa_cannot_take_jobs_along() {
+    let db = Db::embedded().await;
+    let superuser = db.connect().await;
+    let role = db.role("owner").await;
+    superuser.batch_execute(&format!("ALTER SCHEMA awa OWNER TO {role}")).await.unwrap();
+    let client = db.connect_as(&role).await;
+    assert_eq!(failure(client.query("SELECT FROM awa_ingest.ready_entries", &[]).await).sqlstate, "42501");
+    for deferred in [false, true] {
+        let statement = "TRUNCATE awa_ingest.ready_entries, awa_ingest.ready_segments, awa_ingest.deferred_jobs";
+        superuser.batch_execute(statement).await.unwrap();
+        if deferred {
+            enqueue_deferred(&superuser).await
+        } else {
+            enqueue_ready(&superuser).await
+        };
+        let refused = failure(client.batch_execute("DROP SCHEMA awa CASCADE").await);
+        assert_eq!(refused.sqlstate, "2BP01", "{refused:?}");
+        assert!(refused.hint.contains("awa_ingest.allow_drop"), "{refused:?}");
+        assert!(has_extension(&superuser).await && stored_jobs(&superuser).await == 1);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn allow_drop_is_for_superusers() {
     let db = Db::embedded().await;

@@ -13,6 +13,11 @@ pub fn encode(value: &Json) -> Vec<u8> {
     }
 }
 
+/// The bytes of a number, from its JSON text: also of numbers that serde_json does not hold.
+pub fn encode_number(text: &str) -> Vec<u8> {
+    children(IS_ARRAY | IS_SCALAR, 1, vec![(NUMERIC, numeric(text))])
+}
+
 fn container(value: &Json) -> Vec<u8> {
     match value {
         Json::Array(elements) => children(IS_ARRAY, elements.len(), elements.iter().map(child).collect()),

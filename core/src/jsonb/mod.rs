@@ -12,7 +12,7 @@ mod number;
 
 pub use canonical::write_canonical;
 #[cfg(any(test, feature = "testing"))]
-pub use encode::encode;
+pub use encode::{encode, encode_number};
 pub use number::Number;
 
 /// The bytes do not follow the format.

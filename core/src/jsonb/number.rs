@@ -56,9 +56,22 @@ impl<'a> Number<'a> {
         self.weight + 1 >= self.digits.len() as i32 / 2
     }
 
-    /// True unless the number is beyond the range of doubles. A quick look at its size settles all but the largest.
-    pub fn has_double(&self) -> bool {
-        self.weight < 76 || self.as_f64().is_some()
+    /// Whether serde_json, as awa's workers use it, reads the number. It gives up a little below the largest double, so that for
+    /// numbers of that size it is asked; others are far from the border.
+    pub fn is_readable(&self) -> bool {
+        match self.weight {
+            ..=75 => true,
+            76..=77 => serde_json::from_str::<f64>(&self.plain()).is_ok(),
+            _ => false,
+        }
+    }
+
+    /// The decimal text, without sign or exponent.
+    fn plain(&self) -> String {
+        let mut groups = self.groups();
+        let whole: String = (0..=self.weight).map(|_| format!("{:04}", groups.next().unwrap_or(0))).collect();
+        let fraction: String = groups.map(|group| format!("{group:04}")).collect();
+        format!("{}.{fraction}0", whole.trim_start_matches('0'))
     }
 
     /// The value if it was written as an integer that JSON libraries keep exact (from the smallest i64 to the largest u64).
@@ -157,6 +170,19 @@ mod tests {
         assert_eq!(with(json!(2.5), |n| n.as_i64()), None);
         for value in [0.1, -12345.678, 1e-7, 5e-324, 1.7976931348623157e308, 0.000123] {
             assert_eq!(with(json!(value), |n| n.as_f64()), Some(value));
+        }
+    }
+
+    #[test]
+    fn the_largest_numbers_are_readable_where_serde_json_reads_them() {
+        for exponent in [300, 304, 307, 308, 309, 312, 400] {
+            for digits in ["1", "17976931348623157", "1797693134862315", "9.5"] {
+                let text = format!("{digits}e{}", exponent + 1 - digits.split('.').next().unwrap().len() as i32);
+                let bytes = crate::jsonb::encode_number(&text);
+                let Value::Number(number) = Value::root(&bytes).unwrap() else { panic!("a number") };
+                let read = serde_json::from_str::<f64>(&number.plain()).is_ok();
+                assert_eq!(number.is_readable(), read, "{text}");
+            }
         }
     }
 }

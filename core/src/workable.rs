@@ -34,31 +34,33 @@ pub fn check(job: &Job<'_>, run_at: Option<i64>, now: i64) -> Result<(), Fault> 
 
 /// Level by level, without recursion: the value may nest deeper than a stack allows.
 fn readable(key: &'static str, value: Value<'_>, deepest: usize) -> Result<(), Fault> {
-    let mut level = vec![value];
-    for _ in 0..=deepest {
+    let mut level = Vec::new();
+    visit(value, &mut level)?;
+    for _ in 0..deepest {
+        if level.is_empty() {
+            return Ok(());
+        }
         let mut next = Vec::new();
         for value in level {
             match value {
-                Value::Number(number) if !number.is_readable() => return Err(Fault::NumberRange),
-                Value::Array(array) => {
-                    for element in array.elements()? {
-                        next.push(element?);
-                    }
-                }
-                Value::Object(object) => {
-                    for field in object.fields()? {
-                        next.push(field?.1);
-                    }
-                }
+                Value::Array(array) => array.elements()?.try_for_each(|element| visit(element?, &mut next))?,
+                Value::Object(object) => object.fields()?.try_for_each(|field| visit(field?.1, &mut next))?,
                 _ => {}
             }
         }
-        if next.is_empty() {
-            return Ok(());
-        }
         level = next;
     }
-    Err(Fault::Nesting(key))
+    if level.is_empty() { Ok(()) } else { Err(Fault::Nesting(key)) }
+}
+
+/// Checks a scalar, and keeps a container for the next level.
+fn visit<'a>(value: Value<'a>, containers: &mut Vec<Value<'a>>) -> Result<(), Fault> {
+    match value {
+        Value::Number(number) if !number.is_readable() => return Err(Fault::NumberRange),
+        Value::Array(_) | Value::Object(_) => containers.push(value),
+        _ => {}
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -56,6 +56,8 @@ pub struct Ingest<'s> {
     jobs: u64,
     claims: u64,
     deferred: u64,
+    /// Ready jobs that are due too far from now for awa.
+    far: u64,
 }
 
 thread_local! {
@@ -82,6 +84,7 @@ impl<'s> Ingest<'s> {
             jobs: 0,
             claims: 0,
             deferred: 0,
+            far: 0,
         })
     }
 
@@ -96,7 +99,8 @@ impl<'s> Ingest<'s> {
             Some(RunAt::Text(text)) => Some(server::timestamp(text).map_err(|fault| fault.at(ordinal))?),
         };
         if self.storage.mode == Mode::Attached {
-            workable::check(&job, run_at, self.opened).map_err(|fault| fault.at(ordinal))?;
+            workable::check(&job, run_at).map_err(|fault| fault.at(ordinal))?;
+            self.far += u64::from(workable::is_far(&job, run_at, self.opened));
         }
 
         let mut catalog = QueueCatalog { session: self.session, storage: &self.storage };
@@ -126,6 +130,12 @@ impl<'s> Ingest<'s> {
     /// Writes everything, and reports each job to `results`.
     pub fn finish(mut self, results: &mut impl Results) -> Result<()> {
         ROTOR.set(Some(self.router.rotor()));
+        if self.far > 0 {
+            pgrx::warning!(
+                "{} available jobs have a run_at more than 22 days from now: awa 0.6.9 fails on queues with such jobs",
+                self.far
+            );
+        }
         let lost = if self.claims > 0 { claims::take(self.session, &self.storage, self.claims)? } else { 0 };
         if lost > 0 && self.on_conflict == OnConflict::Error {
             return Err(claims::conflict(self.session, &self.storage));

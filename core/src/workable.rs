@@ -14,8 +14,8 @@ const DAY: i64 = 24 * 60 * 60 * 1_000_000;
 /// 32,767 minutes are 22.75 days.
 const FARTHEST: i64 = 22 * DAY;
 
-/// Checks a job that awa's workers are to work. `run_at` and `now` are PostgreSQL's `timestamptz`.
-pub fn check(job: &Job<'_>, run_at: Option<i64>, now: i64) -> Result<(), Fault> {
+/// Checks a job that awa's workers are to work. `run_at` is PostgreSQL's `timestamptz`.
+pub fn check(job: &Job<'_>, run_at: Option<i64>) -> Result<(), Fault> {
     if let Some(args) = job.args {
         readable("args", args, DEEPEST_ARGS)?;
     }
@@ -23,13 +23,19 @@ pub fn check(job: &Job<'_>, run_at: Option<i64>, now: i64) -> Result<(), Fault> 
         readable("metadata", Value::Object(metadata), DEEPEST_METADATA)?;
     }
     match (job.state, run_at) {
-        (_, None) => Ok(()),
         (_, Some(i64::MIN)) => Err(Fault::UnworkableTime("is -infinity, which awa cannot read")),
-        (InitialState::Available, Some(run_at)) if now.saturating_sub(run_at).unsigned_abs() > FARTHEST as u64 => {
-            Err(Fault::UnworkableTime("of an available job is more than 22 days from now, which awa cannot reckon with"))
+        (InitialState::Available, Some(i64::MAX)) => {
+            Err(Fault::UnworkableTime("of an available job is infinity, which awa cannot read"))
         }
-        (_, Some(_)) => Ok(()),
+        _ => Ok(()),
     }
+}
+
+/// Whether a ready job is due so far from now that awa cannot reckon its age. Not refused: awa's own functions take such jobs too, and
+/// a job that waits long enough becomes one.
+pub fn is_far(job: &Job<'_>, run_at: Option<i64>, now: i64) -> bool {
+    let distance = run_at.map_or(0, |run_at| now.saturating_sub(run_at).unsigned_abs());
+    job.state == InitialState::Available && distance > FARTHEST as u64
 }
 
 /// Level by level, without recursion: the value may nest deeper than a stack allows.
@@ -87,9 +93,11 @@ mod tests {
     #[test]
     fn times_that_stop_awa_are_refused() {
         let job = |state| Draft { kind: Some("k"), state: Some(state), ..Draft::default() }.validate().unwrap();
-        let good = |state, run_at| check(&job(state), Some(run_at), 1000 * DAY).is_ok();
+        let good = |state, run_at| check(&job(state), Some(run_at)).is_ok();
         assert!(good("scheduled", i64::MAX) && good("scheduled", 0) && !good("scheduled", i64::MIN));
-        assert!(good("available", 980 * DAY) && good("available", 1020 * DAY));
-        assert!(!good("available", 970 * DAY) && !good("available", 1030 * DAY) && !good("available", i64::MAX));
+        assert!(good("available", 0) && !good("available", i64::MAX) && !good("available", i64::MIN));
+        let far = |state, run_at| is_far(&job(state), run_at, 1000 * DAY);
+        assert!(!far("available", Some(980 * DAY)) && !far("available", Some(1020 * DAY)) && !far("available", None));
+        assert!(far("available", Some(970 * DAY)) && far("available", Some(1030 * DAY)) && !far("scheduled", Some(0)));
     }
 }

@@ -13,6 +13,7 @@ const SINGLE: &str = "SELECT awa.enqueue(j->>'kind', j->'args', run_at => (j->>'
     FROM (VALUES ($1::text::jsonb)) AS v (j)";
 const BATCH: &str =
     r#"SELECT awa.enqueue_batch('[{"kind": "good", "unique": true}, {"kind": "good"}]' || jsonb_build_array($1::text::jsonb))"#;
+const BATCH_PLAIN: &str = "SELECT awa.enqueue_batch(jsonb_build_array($1::text::jsonb))";
 const COLUMNS: &str = "SELECT awa.enqueue_columns(ARRAY['good', 'good', j->>'kind'], args => ARRAY[NULL, NULL, j->'args'],
     run_at => ARRAY[NULL, NULL, (j->>'run_at')::timestamptz], metadata => ARRAY[NULL, NULL, j->'metadata'])
     FROM (VALUES ($1::text::jsonb)) AS v (j)";
@@ -55,11 +56,8 @@ fn unreadable() -> Vec<(String, &'static str)> {
 
 /// Times that only job objects can combine with a state.
 fn untimely() -> Vec<String> {
-    let beyond = TimeDelta::days(22) + TimeDelta::minutes(1);
     let mut jobs: Vec<_> = ["scheduled", "retryable", "available"].iter().map(|state| in_state(state, "-infinity")).collect();
-    for run_at in [&from_now(-beyond), &from_now(beyond), "infinity", "epoch", "4714-11-24 BC", "294276-12-31"] {
-        jobs.push(in_state("available", run_at));
-    }
+    jobs.push(in_state("available", "infinity"));
     jobs
 }
 
@@ -160,4 +158,25 @@ async fn assert_worked(db: &Db, job: &str) {
     assert!(drained.is_ok(), "{:?} were worked of {job:.120}", worker.seen().iter().map(|job| job.id).collect::<Vec<_>>());
     assert_eq!(worker.stop().await.len(), expected, "each once, {job:.120}");
     assert_eq!(rows(&client, "awa.deferred_jobs", &[]).await.len(), usize::from(never_due), "{job:.120}");
+}
+
+/// Warnings in the server's log about the time of this job, which is taken.
+async fn warnings(db: &Db, client: &Client, job: &str) -> usize {
+    let count = || db.cluster().log().matches("more than 22 days from now").count();
+    let before = count();
+    client.execute(BATCH_PLAIN, &[&job]).await.unwrap_or_else(|error| panic!("{job}: {error:?}"));
+    count() - before
+}
+
+/// awa's own functions take such jobs too, so they are only warned of.
+#[tokio::test]
+async fn far_times_of_available_jobs_are_warned_of() {
+    let db = Storage::Attached.db().await;
+    let client = db.connect().await;
+    let beyond = TimeDelta::days(22) + TimeDelta::minutes(1);
+    for run_at in [&from_now(-beyond), &from_now(beyond), "epoch", "4714-11-24 BC", "294276-12-31"] {
+        assert_eq!(warnings(&db, &client, &in_state("available", run_at)).await, 1, "{run_at}");
+        assert_eq!(warnings(&db, &client, &in_state("scheduled", run_at)).await, 0, "{run_at}");
+    }
+    assert_eq!(warnings(&db, &client, &in_state("available", &from_now(TimeDelta::days(21)))).await, 0);
 }

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use crate::spi::{Rows, Session, View, argument};
-use crate::statements::Statement;
+use crate::statements::{Statement, Target};
 use crate::storage::{Mode, Storage};
 use awa_ingest_core::error::{Error, Result};
 use pgrx::pg_sys::{self, Oid};
@@ -38,8 +38,7 @@ fn owner(session: &Session, schema: &str, tables: &[(&str, &str)], function: Opt
     let names: Vec<&str> = tables.iter().map(|(_, name)| *name).collect();
     let functions: Vec<String> = function.into_iter().collect();
     let arguments = [argument(schemas), argument(names), argument(functions)];
-    let target = Statement::Authority.without_storage();
-    let owner: Option<i64> = session.query(Statement::Authority, &target, &arguments, View::Latest, Rows::first);
+    let owner: Option<i64> = session.query(Statement::Authority, &Target::none(), &arguments, View::Latest, Rows::first);
     owner.map(|oid| Oid::from(oid as u32)).ok_or_else(|| Error::MixedOwners(schema.to_owned()))
 }
 

@@ -5,7 +5,7 @@ use crate::authority::{self, act_as};
 use crate::entry::Call;
 use crate::settings;
 use crate::spi::{self, Argument, Rows, View, argument};
-use crate::statements::Statement;
+use crate::statements::{Statement, Target};
 use awa_ingest_core::error::{Error, Result};
 use pgrx::pg_sys::{self, Datum, NodeTag, Oid};
 use std::ffi::CStr;
@@ -33,9 +33,7 @@ fn has_undelivered() -> bool {
 }
 
 fn ask(statement: Statement, arguments: &[Argument]) -> bool {
-    spi::connect(|session| {
-        session.query(statement, &statement.without_storage(), arguments, View::Caller, Rows::first) == Some(true)
-    })
+    spi::connect(|session| session.query(statement, &Target::none(), arguments, View::Caller, Rows::first) == Some(true))
 }
 
 /// Whether the command may drop the extension: by name, with a schema that holds a part of it, or with its owner.

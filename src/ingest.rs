@@ -111,11 +111,7 @@ impl<'s> Ingest<'s> {
         let mut place = None;
         if job.state == InitialState::Available {
             let lane = self.lanes.find(route.stored, job.priority, route.shard, || queue);
-            let (position, ended) = self.lanes.place(lane, run_at);
-            if let Some(segment) = ended {
-                self.segments.put(segment, self.lanes.get(lane));
-            }
-            place = Some((lane, position));
+            place = Some((lane, place_in(&mut self.lanes, &mut self.segments, lane, run_at)));
         } else {
             self.deferred += 1;
         }
@@ -189,16 +185,21 @@ impl<'s> Ingest<'s> {
                 deferred += 1;
                 return Some(0);
             };
-            let (position, ended) = self.lanes.place(lane, run_at);
-            if let Some(segment) = ended {
-                segments.put(segment, self.lanes.get(lane));
-            }
-            Some(position)
+            Some(place_in(&mut self.lanes, &mut segments, lane, run_at))
         });
         losers.close();
         self.spool.close();
         Self { spool, segments, deferred, ..self }
     }
+}
+
+/// The next position in the lane; keeps the segment that it ends, if any.
+fn place_in(lanes: &mut Lanes, segments: &mut Segments, lane: usize, run_at: Option<i64>) -> i64 {
+    let (position, ended) = lanes.place(lane, run_at);
+    if let Some(segment) = ended {
+        segments.put(segment, lanes.get(lane));
+    }
+    position
 }
 
 /// What the pipeline asks of the server job by job.

@@ -1,5 +1,6 @@
 //! `awa_ingest.provision_lane`: creates a lane with the rights of the storage's owner, so that its sequences belong to the
 //! storage and not to whichever producer came first.
+
 use crate::authority::{self, act_as};
 use crate::entry::Call;
 use crate::lanes::lock;

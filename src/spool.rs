@@ -92,7 +92,8 @@ const SPOOL_COLUMNS: [Column; 17] = [
     (c"lane", pg_sys::INT4OID),
     (c"position", pg_sys::INT8OID),
 ];
-/// Columns that a job's place decides, behind those that the job itself decides.
+/// Columns that are read back.
+const RUN_AT: usize = 8;
 const LANE: usize = 15;
 const POSITION: usize = 16;
 
@@ -180,7 +181,7 @@ impl Spool {
     pub fn take(&mut self, other: &Spool, mut place: impl FnMut(i64, Option<usize>, Option<i64>) -> Option<i64>) {
         other.store.scan(|mut row| {
             let lane = row[LANE].map(|lane| lane.value() - 1);
-            let run_at = row[8].map(|run_at| run_at.value() as i64);
+            let run_at = row[RUN_AT].map(|run_at| run_at.value() as i64);
             if let Some(position) = place(integer(row[0]), lane, run_at) {
                 row[POSITION] = lane.map(|_| Datum::from(position));
                 self.store.put(row);

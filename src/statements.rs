@@ -14,6 +14,13 @@ pub struct Target {
     pub slot: Option<i32>,
 }
 
+impl Target {
+    /// For statements whose text names all their tables.
+    pub fn none() -> Self {
+        Self { storage: "pg_catalog".into(), shared: "pg_catalog", slot: None }
+    }
+}
+
 macro_rules! statements {
     ($($(#[$doc:meta])* $name:ident $file:literal [$($argument:ident),*];)*) => {
         /// A statement, by the file with its text.
@@ -93,11 +100,6 @@ statements! {
 }
 
 impl Statement {
-    /// The target of a statement that names no storage.
-    pub fn without_storage(self) -> Target {
-        Target { storage: "pg_catalog".into(), shared: "pg_catalog", slot: None }
-    }
-
     /// The text for a target.
     pub fn sql(self, target: &Target) -> String {
         let suffix = target.slot.map_or(String::new(), |slot| format!("_{slot}"));

@@ -80,7 +80,7 @@ impl Storage {
 
     /// Whether awa is installed, in whatever state.
     pub fn is_attached() -> bool {
-        namespace("awa").is_some_and(|awa| relation("storage_transition_state", awa).is_some())
+        awa_schema().is_some()
     }
 
     fn embedded() -> Result<Self> {
@@ -126,19 +126,15 @@ impl Storage {
 impl AwaEngine {
     /// Asks schema awa, if awa is installed there.
     pub fn look_up(session: &Session) -> Result<Option<Self>> {
-        let Some(awa) = namespace("awa") else { return Ok(None) };
-        if relation("storage_transition_state", awa).is_none() {
-            return Ok(None);
-        }
+        let Some(awa) = awa_schema() else { return Ok(None) };
         if let Some(table) = ["storage_transition_state", "schema_version"].iter().find(|table| !is_table(table, awa)) {
             return Err(Error::UnknownStorage(format!("there is no table {table}")));
         }
         // An awa too old to have queue storage is told from its version alone.
-        let target = Target { storage: "awa".into(), shared: "awa", slot: None };
         let has_queue_storage = is_table("runtime_storage_backends", awa);
         let statement = if has_queue_storage { Statement::Engine } else { Statement::Version };
         let engine = |rows: &Rows| rows.first().map(|name| Self { name, schema: rows.get(0, 1), version: rows.get(0, 2) });
-        let engine = session.query(statement, &target, &[], View::Caller, engine);
+        let engine = session.query(statement, &Target::none(), &[], View::Caller, engine);
         engine.ok_or_else(|| Error::UnknownStorage("the row of storage_transition_state is missing".into())).map(Some)
     }
 }
@@ -158,6 +154,11 @@ pub fn watch_catalog() {
 #[pg_guard]
 unsafe extern "C-unwind" fn forget_shape(_argument: Datum, relation: Oid) {
     VERIFIED.with_borrow_mut(|verified| verified.retain(|tables| relation != Oid::INVALID && !tables.contains(&relation)));
+}
+
+/// Schema awa, if awa is installed there.
+fn awa_schema() -> Option<Oid> {
+    namespace("awa").filter(|awa| relation("storage_transition_state", *awa).is_some())
 }
 
 fn namespace(name: &str) -> Option<Oid> {

@@ -4,29 +4,40 @@
 use crate::datum;
 use crate::entry::Call;
 use awa_ingest_core::error::{Error, Fault, Result};
-use awa_ingest_core::job::{Draft, RunAt};
-use awa_ingest_core::jsonb::Value;
-use awa_ingest_core::unique::Uniqueness;
+use awa_ingest_core::job::Draft;
+use awa_ingest_core::jsonb::{MOST_STRINGS, Value, write_strings};
+use awa_ingest_core::record::{NO_DEFAULTS, Record};
 use pgrx::pg_sys::{self, Datum};
-use pgrx::{IntoDatum, JsonB};
-use std::borrow::Cow;
 
-/// The tags of `awa.enqueue`, a `text[]`, as the bytes of a jsonb array; `None` for NULL.
-pub fn tags(argument: Option<Datum>) -> Result<Option<&'static [u8]>> {
-    let Some(mut array) = Column::open("tags", argument)? else { return Ok(None) };
-    let mut tags = Vec::with_capacity(array.length);
-    for _ in 0..array.length {
-        let tag = text(array.next()).and_then(|tag| tag.ok_or(Fault::WrongType("tags", "an array of strings without NULL")));
-        tags.push(tag.map_err(|fault| fault.at(1))?);
+/// Tags given as `text[]`, as a jsonb array written to `buffer`; `None` for NULL.
+pub fn text_array(datum: Option<Datum>, buffer: &mut Vec<u8>) -> std::result::Result<Option<Value<'_>>, Fault> {
+    let Some(mut array) = datum.map(|datum| Column::read("tags", datum)) else { return Ok(None) };
+    if array.dimensions > 1 {
+        return Err(NO_TAGS);
     }
-    let datum = JsonB(serde_json::json!(tags)).into_datum();
-    // SAFETY: a new jsonb datum in the memory of this call.
-    Ok(datum.map(|datum| unsafe { datum::bytes(datum) }))
+    if array.length > MOST_STRINGS {
+        return Err(Fault::TagCount(array.length));
+    }
+    let mut tags = [""; MOST_STRINGS];
+    for tag in &mut tags[..array.length] {
+        *tag = text(array.next())?.ok_or(NO_TAGS)?;
+    }
+    write_strings(&tags[..array.length], buffer);
+    Ok(Some(Value::root(buffer)?))
 }
+
+/// The elements of an argument of type `text[]`.
+pub fn strings(name: &'static str, argument: Datum) -> Result<Vec<Option<&'static str>>> {
+    let Some(mut array) = Column::open(name, Some(argument))? else { return Ok(Vec::new()) };
+    (0..array.length).map(|_| text(array.next()).map_err(|_| Error::Encoding)).collect()
+}
+
+const NO_TAGS: Fault = Fault::WrongType("tags", "an array of strings without NULL");
 
 /// An array argument.
 struct Column {
     name: &'static str,
+    dimensions: i32,
     length: usize,
     iterator: pg_sys::ArrayIterator,
     /// The element of an array that applies to all jobs, once it is read.
@@ -35,18 +46,20 @@ struct Column {
 
 impl Column {
     fn open(name: &'static str, argument: Option<Datum>) -> Result<Option<Self>> {
-        let Some(argument) = argument else { return Ok(None) };
-        // SAFETY: the argument is declared as an array; detoasted, it is an ArrayType with its dimensions behind it.
-        let (dimensions, length, iterator) = unsafe {
-            let array = pg_sys::pg_detoast_datum(argument.cast_mut_ptr()).cast::<pg_sys::ArrayType>();
-            let lengths = array.add(1).cast::<i32>();
-            let length = pg_sys::ArrayGetNItems((*array).ndim, lengths);
-            ((*array).ndim, length as usize, pg_sys::array_create_iterator(array, 0, std::ptr::null_mut()))
-        };
-        if dimensions > 1 {
-            return Err(Error::ArrayDimensions(name));
+        match argument.map(|argument| Self::read(name, argument)) {
+            Some(column) if column.dimensions > 1 => Err(Error::ArrayDimensions(name)),
+            column => Ok(column),
         }
-        Ok(Some(Self { name, length, iterator, constant: None }))
+    }
+
+    fn read(name: &'static str, array: Datum) -> Self {
+        // SAFETY: the datum is declared as an array; detoasted, it is an ArrayType with its dimensions behind it.
+        unsafe {
+            let array = pg_sys::pg_detoast_datum(array.cast_mut_ptr()).cast::<pg_sys::ArrayType>();
+            let dimensions = (*array).ndim;
+            let length = pg_sys::ArrayGetNItems(dimensions, array.add(1).cast::<i32>()) as usize;
+            Self { name, dimensions, length, iterator: pg_sys::array_create_iterator(array, 0, std::ptr::null_mut()), constant: None }
+        }
     }
 
     /// The element for the next job; `None` for NULL. Asked as often as there are jobs.
@@ -112,25 +125,21 @@ impl Columns {
         let element = self.columns.each_mut().map(|column| column.as_mut().and_then(Column::next));
         let [kind, queue, args, priority, max_attempts, run_at, metadata, tags, key, states, ordering_key] = element;
         let smallint = |datum: Option<Datum>| datum.map(|datum| i64::from(datum.value() as i16));
-        let states = text(states)?;
-        let unique = match (bytes(key), states) {
-            (Some(key), states) => Some(Uniqueness::given_bytes(Cow::Borrowed(key), states)?),
-            (None, Some(_)) => Uniqueness::given(None, states)?,
-            (None, None) => None,
-        };
-        Ok(Draft {
+        let record = Record {
             kind: text(kind)?,
             queue: text(queue)?,
             args: jsonb(args)?,
-            state: None,
             priority: smallint(priority),
             max_attempts: smallint(max_attempts),
-            run_at: run_at.map(|datum| RunAt::Micros(datum.value() as i64)),
+            run_at: run_at.map(|datum| datum.value() as i64),
             metadata: jsonb(metadata)?,
             tags: jsonb(tags)?,
-            unique,
-            ordering_key: bytes(ordering_key).map(Cow::Borrowed),
-        })
+            unique_key: bytes(key),
+            unique_states: text(states)?,
+            ordering_key: bytes(ordering_key),
+            ..Record::default()
+        };
+        record.draft(&NO_DEFAULTS)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Asks the storage for the stripes and shards of a queue.
 
 use crate::settings;
-use crate::spi::{Argument, Rows, Session, View, argument};
+use crate::spi::{self, Argument, Rows, View, argument};
 use crate::statements::Statement;
 use crate::storage::Storage;
 use awa_ingest_core::error::Result;
@@ -9,8 +9,6 @@ use awa_ingest_core::route::{Catalog, StoredQueue, split_stripe};
 
 /// The queues of a storage.
 pub struct QueueCatalog<'s> {
-    /// The connection to ask over.
-    pub session: &'s Session,
     /// Where the queues are.
     pub storage: &'s Storage,
 }
@@ -39,7 +37,7 @@ impl Catalog for QueueCatalog<'_> {
 
 impl QueueCatalog<'_> {
     fn ask<T>(&self, statement: Statement, arguments: &[Argument], read: impl FnOnce(&Rows) -> T) -> T {
-        self.session.query(statement, &self.storage.target, arguments, View::Caller, read)
+        spi::connect(|session| session.query(statement, &self.storage.target, arguments, View::Caller, read))
     }
 
     fn stripes(&self, queue: &str, count: Option<i32>) -> Vec<StoredQueue> {

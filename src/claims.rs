@@ -1,9 +1,10 @@
 //! Takes unique keys: one statement for the batch, in key order, before any lane.
 
-use crate::spi::{Cursor, Rows, Session, View};
+use crate::spi::{self, Cursor, Rows, Session, View, argument};
 use crate::statements::Statement;
 use crate::storage::Storage;
 use awa_ingest_core::error::{Error, Result};
+use awa_ingest_core::job::Job;
 
 /// Rounds in a row that may take no key although one is held by nobody: by then it is no coincidence.
 const PATIENCE: usize = 10;
@@ -28,6 +29,25 @@ pub fn take(session: &Session, storage: &Storage, wanted: u64) -> Result<u64> {
 /// Whether a holder let go of its key while we were refused: then the key is ours to take.
 fn is_any_unheld(session: &Session, storage: &Storage) -> bool {
     session.query(Statement::Unheld, &storage.target, &[], View::Write, Rows::first) == Some(true)
+}
+
+/// Takes the key of one job, which claims. Returns who has it, if the job does not get it.
+pub fn take_one(storage: &Storage, job: &Job<'_>, job_id: i64) -> Result<Option<Loser>> {
+    let key = job.unique.as_ref().map(|unique| &*unique.key);
+    spi::connect(|session| {
+        for _ in 0..PATIENCE {
+            // Waits, as `take` does.
+            if session.run(Statement::ClaimOne, &storage.target, &[key.and_then(argument), argument(job_id)]) == 1 {
+                return Ok(None);
+            }
+            let holder = session.query(Statement::Holder, &storage.target, &[key.and_then(argument)], View::Write, Rows::first);
+            if holder.is_some() {
+                return Ok(Some(Loser { ord: 0, holder }));
+            }
+            pgrx::check_for_interrupts!();
+        }
+        Err(Error::ClaimsHidden)
+    })
 }
 
 /// The error for the first job that did not get its key.
@@ -56,11 +76,6 @@ pub struct Losers {
 }
 
 impl Losers {
-    /// None at all.
-    pub fn none() -> Self {
-        Self { cursor: None, piece: Vec::new().into_iter() }
-    }
-
     /// Starts from the first.
     pub fn open(session: &Session, storage: &Storage) -> Self {
         Self { cursor: Some(session.open(Statement::Losers, &storage.target, &[])), piece: Vec::new().into_iter() }

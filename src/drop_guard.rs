@@ -3,6 +3,7 @@
 
 use crate::authority::{self, act_as};
 use crate::entry::Call;
+use crate::list::nodes;
 use crate::settings;
 use crate::spi::{self, Argument, Rows, View, argument};
 use crate::statements::{Statement, Target};
@@ -42,8 +43,8 @@ fn takes_extension(tree: *mut pg_sys::Node) -> bool {
     unsafe {
         match (*tree).type_ {
             NodeTag::T_DropOwnedStmt => {
-                let roles = cells((*tree.cast::<pg_sys::DropOwnedStmt>()).roles);
-                let roles: Vec<Oid> = roles.map(|role| pg_sys::get_rolespec_oid(role.cast(), true)).collect();
+                let roles = nodes((*tree.cast::<pg_sys::DropOwnedStmt>()).roles);
+                let roles: Vec<Oid> = roles.map(|role| pg_sys::get_rolespec_oid(role, true)).collect();
                 ask(Statement::Owned, &[argument(roles)])
             }
             NodeTag::T_DropStmt => {
@@ -55,21 +56,9 @@ fn takes_extension(tree: *mut pg_sys::Node) -> bool {
                     _ => return false,
                 };
                 // Extensions and schemas are named by single strings.
-                cells(statement.objects).any(|name| dropped.contains(&CStr::from_ptr((*name.cast::<pg_sys::String>()).sval)))
+                nodes::<pg_sys::String>(statement.objects).any(|name| dropped.contains(&CStr::from_ptr((*name).sval)))
             }
             _ => false,
         }
-    }
-}
-
-/// The nodes of a list.
-///
-/// # Safety
-/// `list` is a list of nodes, or empty, and lives as long as they are used.
-unsafe fn cells(list: *mut pg_sys::List) -> impl Iterator<Item = *mut pg_sys::Node> {
-    // SAFETY: the caller vouches for the list; its length says how many cells there are.
-    unsafe {
-        let length = if list.is_null() { 0 } else { (*list).length as usize };
-        (0..length).map(move |index| (*(*list).elements.add(index)).ptr_value.cast())
     }
 }

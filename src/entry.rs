@@ -38,7 +38,7 @@ impl Call {
         self.argument(index).map(|datum| datum.value() as i16)
     }
 
-    /// Where the rows of a function that returns `(ord, job_id, conflicts_with)` go.
+    /// Where the rows of a set-returning function go.
     pub fn rows(&self) -> ResultRows {
         // SAFETY: the call is running, and is declared so.
         unsafe { ResultRows::new(self.0) }
@@ -88,6 +88,11 @@ entry_points! {
     awa_ingest_enqueue pg_finfo_awa_ingest_enqueue => crate::functions::enqueue;
     awa_ingest_enqueue_batch pg_finfo_awa_ingest_enqueue_batch => crate::functions::enqueue_batch;
     awa_ingest_enqueue_columns pg_finfo_awa_ingest_enqueue_columns => crate::functions::enqueue_columns;
+    awa_ingest_enqueue_csv pg_finfo_awa_ingest_enqueue_csv => crate::csv::enqueue_csv;
+    awa_ingest_fdw_handler pg_finfo_awa_ingest_fdw_handler => crate::foreign::handler;
+    awa_ingest_fdw_validator pg_finfo_awa_ingest_fdw_validator => crate::foreign::validate;
+    awa_ingest_last_ingest pg_finfo_awa_ingest_last_ingest => crate::last::last_ingest;
+    awa_ingest_last_ingest_summary pg_finfo_awa_ingest_last_ingest_summary => crate::last::last_ingest_summary;
     awa_ingest_provision_lane pg_finfo_awa_ingest_provision_lane => crate::provision::provision_lane;
     awa_ingest_status pg_finfo_awa_ingest_status => crate::status::status;
     awa_ingest_guard_drop pg_finfo_awa_ingest_guard_drop => crate::drop_guard::guard_drop;

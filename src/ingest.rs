@@ -6,20 +6,25 @@
 //! 4. read the ring position;
 //! 5. write rows and segments;
 //! 6. notify.
+//!
+//! No connection to the server's programming interface stays open between jobs: a COPY takes as long as its client likes, and other
+//! statements run in between.
 
 use crate::catalog::QueueCatalog;
 use crate::claims::{self, Losers};
 use crate::results::Results;
-use crate::spi::Session;
+use crate::server::{self, Ids};
+use crate::spi::{self, Session, View};
 use crate::spool::{Segments, Spool, Spooled};
 use crate::storage::{Mode, Storage};
-use crate::{lanes, notify, ring, write};
+use crate::{input, lanes, notify, ring, write};
 use awa_ingest_core::error::{Error, Fault, Result};
-use awa_ingest_core::job::{Draft, InitialState, RunAt};
+use awa_ingest_core::job::{Draft, InitialState, Job, RunAt};
 use awa_ingest_core::lanes::Lanes;
-use awa_ingest_core::route::Router;
+use awa_ingest_core::route::{Route, Router};
 use awa_ingest_core::workable;
 use std::cell::Cell;
+use std::time::{Duration, Instant};
 
 /// What happens to a job whose unique key is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,18 +46,22 @@ impl OnConflict {
     }
 }
 
-/// One call's jobs on their way into the storage.
-pub struct Ingest<'s> {
-    session: &'s Session,
+/// One call's jobs on their way into the storage, and where their outcomes go.
+pub struct Ingest<R> {
     storage: Storage,
     on_conflict: OnConflict,
+    /// Jobs arrive from a client that takes its time.
+    streams: bool,
+    /// Keys are taken as jobs arrive, because their outcome is wanted at once.
+    claims_at_once: bool,
     router: Router,
     lanes: Lanes,
     spool: Spool,
     segments: Segments,
-    ids: server::Sequence,
-    /// When the call began.
-    opened: i64,
+    ids: Ids,
+    results: R,
+    /// When the call began: by the wall clock, and for measuring.
+    opened: (i64, Instant),
     jobs: u64,
     claims: u64,
     deferred: u64,
@@ -60,27 +69,58 @@ pub struct Ingest<'s> {
     far: u64,
 }
 
+/// A job that was taken in.
+pub struct Taken<'a> {
+    /// The job.
+    pub job: Job<'a>,
+    /// Its id.
+    pub job_id: i64,
+    /// Its `timestamptz`; `None` for the time of writing.
+    pub run_at: Option<i64>,
+}
+
+/// What a call did, and where its time went.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Summary {
+    /// Jobs asked for.
+    pub jobs: u64,
+    /// Jobs that were written as deferred.
+    pub deferred: u64,
+    /// Lanes that got jobs.
+    pub lanes: usize,
+    /// From the first job to the end.
+    pub elapsed: Duration,
+    /// From the last job to the end.
+    pub writing: Duration,
+    /// Waiting for lane locks.
+    pub lane_lock_wait: Duration,
+    /// From asking for the first lane lock to the end.
+    pub lane_hold: Duration,
+}
+
 thread_local! {
     /// Shards of jobs without ordering key take turns from call to call, and start apart in different sessions.
     static ROTOR: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-impl<'s> Ingest<'s> {
-    /// Looks up the storage and opens the spool.
-    pub fn new(session: &'s Session, on_conflict: OnConflict) -> Result<Self> {
-        let storage = Storage::resolve(session)?;
+impl<R: Results> Ingest<R> {
+    /// Looks up the storage and opens the spool, in the current memory context, which must outlive the call.
+    pub fn new(on_conflict: OnConflict, results: R) -> Result<Self> {
+        let storage = spi::connect(|session| Storage::resolve(session, View::Caller))?;
         let ids = storage.relation("job_id_seq").ok_or_else(|| Error::UnknownStorage("sequence job_id_seq is missing".into()))?;
         let rotor = ROTOR.get().unwrap_or_else(server::process_id);
         Ok(Self {
-            session,
             storage,
             on_conflict,
+            streams: false,
+            claims_at_once: false,
             router: Router::new(rotor),
             lanes: Lanes::default(),
-            spool: Spool::new(session),
-            segments: Segments::new(session),
-            ids: server::Sequence(ids),
-            opened: server::clock(),
+            spool: Spool::new(),
+            segments: Segments::new(),
+            ids: Ids::single(ids),
+            results,
+            opened: (server::clock(), Instant::now()),
             jobs: 0,
             claims: 0,
             deferred: 0,
@@ -88,26 +128,57 @@ impl<'s> Ingest<'s> {
         })
     }
 
-    /// Takes the next job, or the reason why there is none in its place.
-    pub fn add(&mut self, draft: std::result::Result<Draft<'_>, Fault>) -> Result<()> {
+    /// For jobs that stream in from a client.
+    pub fn streaming(self) -> Self {
+        Self { streams: true, ids: self.ids.ahead(), ..self }
+    }
+
+    /// From now on jobs take their keys as they arrive, instead of all in key order at the end, where jobs are skipped at all. What
+    /// became of a job is then known at once, and two such calls can deadlock over their keys.
+    pub fn claim_at_once(&mut self) {
+        self.claims_at_once = self.on_conflict == OnConflict::Skip;
+    }
+
+    /// Takes the next job, or the reason why there is none in its place. `None` if it is known already that it is skipped.
+    pub fn add<'a>(&mut self, draft: std::result::Result<Draft<'a>, Fault>) -> Result<Option<Taken<'a>>> {
         self.jobs += 1;
         let ordinal = self.jobs;
-        let job = draft.and_then(Draft::validate).map_err(|fault| fault.at(ordinal))?;
+        if ordinal.is_multiple_of(256) {
+            pgrx::check_for_interrupts!();
+        }
+        let (job, run_at) = self.check(draft).map_err(|fault| fault.at(ordinal))?;
+        let route = self.router.route(&job, ordinal, &mut QueueCatalog { storage: &self.storage })?;
+        let job_id = self.ids.next();
+        let mut claims = job.claims();
+        if claims && self.claims_at_once {
+            if let Some(loser) = claims::take_one(&self.storage, &job, job_id)? {
+                self.results.skipped(ordinal as i64, loser.holder);
+                return Ok(None);
+            }
+            claims = false;
+        }
+        self.claims += u64::from(claims);
+        self.spool(ordinal as i64, job_id, &job, run_at, route, claims);
+        self.results.enqueued(ordinal as i64, job_id);
+        Ok(Some(Taken { job, job_id, run_at }))
+    }
+
+    fn check<'a>(&mut self, draft: std::result::Result<Draft<'a>, Fault>) -> std::result::Result<(Job<'a>, Option<i64>), Fault> {
+        let job = draft.and_then(Draft::validate)?;
         let run_at = match job.run_at {
             None => None,
             Some(RunAt::Micros(micros)) => Some(micros),
-            Some(RunAt::Text(text)) => Some(server::timestamp(text).map_err(|fault| fault.at(ordinal))?),
+            Some(RunAt::Text(text)) => Some(input::timestamp(text)?),
         };
         if self.storage.mode == Mode::Attached {
-            workable::check(&job, run_at).map_err(|fault| fault.at(ordinal))?;
-            self.far += u64::from(workable::is_far(&job, run_at, self.opened));
+            workable::check(&job, run_at)?;
+            self.far += u64::from(workable::is_far(&job, run_at, self.opened.0));
         }
+        Ok((job, run_at))
+    }
 
-        let mut catalog = QueueCatalog { session: self.session, storage: &self.storage };
-        let route = self.router.route(&job, ordinal, &mut catalog)?;
+    fn spool(&mut self, ord: i64, job_id: i64, job: &Job<'_>, run_at: Option<i64>, route: Route, claims: bool) {
         let queue = &self.router.stored(route.stored).name;
-        let job_id = self.ids.next();
-
         let mut place = None;
         if job.state == InitialState::Available {
             let lane = self.lanes.find(route.stored, job.priority, route.shard, || queue);
@@ -115,16 +186,11 @@ impl<'s> Ingest<'s> {
         } else {
             self.deferred += 1;
         }
-        self.claims += u64::from(job.claims());
-        self.spool.put(&Spooled { ord: ordinal as i64, job_id, queue, job: &job, run_at, shard: route.shard, place });
-        if ordinal.is_multiple_of(256) {
-            pgrx::check_for_interrupts!();
-        }
-        Ok(())
+        self.spool.put(&Spooled { ord, job_id, queue, job, run_at, claims, shard: route.shard, place });
     }
 
-    /// Writes everything, and reports each job to `results`.
-    pub fn finish(mut self, results: &mut impl Results) -> Result<()> {
+    /// Writes everything.
+    pub fn finish(mut self) -> Result<(R, Summary)> {
         ROTOR.set(Some(self.router.rotor()));
         if self.far > 0 {
             pgrx::warning!(
@@ -132,64 +198,77 @@ impl<'s> Ingest<'s> {
                 self.far
             );
         }
-        let lost = if self.claims > 0 { claims::take(self.session, &self.storage, self.claims)? } else { 0 };
-        if lost > 0 && self.on_conflict == OnConflict::Error {
-            return Err(claims::conflict(self.session, &self.storage));
+        let begun = Instant::now();
+        let summary = spi::connect(|session| self.write(session))?;
+        self.spool.close();
+        self.segments.close();
+        Ok((self.results, Summary { elapsed: self.opened.1.elapsed(), writing: begun.elapsed(), ..summary }))
+    }
+
+    fn write(&mut self, session: &Session) -> Result<Summary> {
+        if self.streams {
+            self.check_storage(session)?;
         }
-        self.report(lost, results);
-        if lost > 0 {
-            self = self.without_losers();
+        self.spool.show(session);
+        self.segments.show(session);
+        let lost = if self.claims > 0 { claims::take(session, &self.storage, self.claims)? } else { 0 };
+        match (lost, self.on_conflict) {
+            (0, _) => {}
+            (_, OnConflict::Error) => return Err(claims::conflict(session, &self.storage)),
+            (_, OnConflict::Skip) => self.leave_out_losers(session),
         }
 
         self.lanes.open_segments().for_each(|segment| self.segments.put(segment, self.lanes.get(segment.lane)));
-        let starts = lanes::reserve(self.session, &self.storage, &self.lanes)?;
-        let ready = self.lanes.jobs();
-        let position = if ready > 0 { Some(ring::current(self.session, &self.storage)?) } else { None };
+        let held = Instant::now();
+        let reserved = lanes::reserve(session, &self.storage, &self.lanes)?;
+        let (lanes, ready) = (self.lanes.in_order().len(), self.lanes.jobs());
+        let position = if ready > 0 { Some(ring::current(session, &self.storage)?) } else { None };
 
         // Read behind the lane locks, the clock runs in lane order.
         let now = server::clock();
         if let Some(position) = position {
-            write::ready(self.session, &position, starts, now, ready)?;
+            write::ready(session, &position, reserved.starts, now, ready)?;
             notify::queues(&self.router, &self.lanes);
         }
+        let lane_hold = if lanes > 0 { held.elapsed() } else { Duration::ZERO };
         if self.deferred > 0 {
-            write::deferred(self.session, &self.storage, now, self.deferred)?;
+            write::deferred(session, &self.storage, now, self.deferred)?;
         }
-        self.spool.close();
-        self.segments.close();
-        Ok(())
+        let (jobs, deferred) = (self.jobs, self.deferred);
+        Ok(Summary { jobs, deferred, lanes, lane_lock_wait: reserved.waited, lane_hold, ..Summary::default() })
     }
 
-    fn report(&self, lost: u64, results: &mut impl Results) {
-        let mut losers = if lost > 0 { Losers::open(self.session, &self.storage) } else { Losers::none() };
-        self.spool.ids(|ord, job_id| match losers.take_if(ord) {
-            Some(loser) => results.skipped(ord, loser.holder),
-            None => results.enqueued(ord, job_id),
-        });
-        losers.close();
+    /// While a client streamed, awa may have been migrated, rolled back or installed: its jobs must not go where nobody works them.
+    fn check_storage(&self, session: &Session) -> Result<()> {
+        let now = Storage::resolve(session, View::Latest)?;
+        if now.is_same(&self.storage) { Ok(()) } else { Err(Error::StorageChanged) }
     }
 
     /// Spools the jobs once more without those that lost their keys, so that the others close up in their lanes.
-    fn without_losers(mut self) -> Self {
-        // Opened first: it reads the spool that the new one replaces.
-        let mut losers = Losers::open(self.session, &self.storage);
-        self.segments.close();
-        let (mut spool, mut segments) = (Spool::new(self.session), Segments::new(self.session));
-        self.lanes.restart();
-        let mut deferred = 0;
-        spool.take(&self.spool, |ord, lane, run_at| {
-            if losers.take_if(ord).is_some() {
+    fn leave_out_losers(&mut self, session: &Session) {
+        let (mut spool, mut segments) = (self.spool.successor(), self.segments.successor());
+        let mut losers = Losers::open(session, &self.storage);
+        let Self { lanes, results, deferred, .. } = self;
+        lanes.restart();
+        results.restart();
+        *deferred = 0;
+        spool.take(&self.spool, |job| {
+            if let Some(loser) = losers.take_if(job.ord) {
+                results.skipped(job.ord, loser.holder);
                 return None;
             }
-            let Some(lane) = lane else {
-                deferred += 1;
+            results.enqueued(job.ord, job.job_id);
+            let Some(lane) = job.lane else {
+                *deferred += 1;
                 return Some(0);
             };
-            Some(place_in(&mut self.lanes, &mut segments, lane, run_at))
+            Some(place_in(lanes, &mut segments, lane, job.run_at))
         });
         losers.close();
-        self.spool.close();
-        Self { spool, segments, deferred, ..self }
+        spool.show(session);
+        segments.show(session);
+        std::mem::replace(&mut self.spool, spool).close();
+        std::mem::replace(&mut self.segments, segments).close();
     }
 }
 
@@ -200,66 +279,4 @@ fn place_in(lanes: &mut Lanes, segments: &mut Segments, lane: usize, run_at: Opt
         segments.put(segment, lanes.get(lane));
     }
     position
-}
-
-/// What the pipeline asks of the server job by job.
-mod server {
-    #![allow(unsafe_code)]
-
-    use crate::spi::argument;
-    use awa_ingest_core::error::Fault;
-    use pgrx::pg_sys::panic::CaughtError;
-    use pgrx::pg_sys::{self, Datum, Oid};
-    use pgrx::{PgSqlErrorCode, PgTryBuilder, direct_function_call_as_datum};
-    use std::ffi::CString;
-
-    /// A sequence that job ids come from.
-    pub struct Sequence(pub Oid);
-
-    impl Sequence {
-        /// The next id; checks the caller's privilege.
-        pub fn next(&self) -> i64 {
-            // SAFETY: nextval raises for anything that is no sequence.
-            unsafe { pg_sys::nextval_internal(self.0, true) }
-        }
-    }
-
-    /// This process.
-    pub fn process_id() -> u32 {
-        // SAFETY: set once at the start of the process.
-        unsafe { pg_sys::MyProcPid as u32 }
-    }
-
-    /// The time now, not that of the transaction.
-    pub fn clock() -> i64 {
-        // SAFETY: takes no arguments and only reads the clock.
-        unsafe { pg_sys::GetCurrentTimestamp() }
-    }
-
-    /// Reads a timestamp as SQL would, in the session's time zone and style.
-    pub fn timestamp(text: &str) -> Result<i64, Fault> {
-        let bad = |reason: String| Fault::Timestamp(text.to_owned(), reason);
-        let input = CString::new(text).map_err(|error| bad(error.to_string()))?;
-        PgTryBuilder::new(|| {
-            let arguments = [Some(Datum::from(input.as_ptr())), argument(Oid::INVALID), argument(-1)];
-            // SAFETY: the arguments of a type's input function: a C string, no element type, no type modifier.
-            let read = unsafe { direct_function_call_as_datum(pg_sys::timestamptz_in, &arguments) };
-            read.map(|datum| datum.value() as i64).ok_or_else(|| bad("no value".into()))
-        })
-        .catch_others(|caught| match &caught {
-            CaughtError::PostgresError(error) if is_bad_timestamp(error.sql_error_code()) => Err(bad(error.message().to_owned())),
-            _ => caught.rethrow(),
-        })
-        .execute()
-    }
-
-    fn is_bad_timestamp(code: PgSqlErrorCode) -> bool {
-        matches!(
-            code,
-            PgSqlErrorCode::ERRCODE_INVALID_DATETIME_FORMAT
-                | PgSqlErrorCode::ERRCODE_DATETIME_FIELD_OVERFLOW
-                | PgSqlErrorCode::ERRCODE_INVALID_TIME_ZONE_DISPLACEMENT_VALUE
-                | PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE
-        )
-    }
 }

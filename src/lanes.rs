@@ -10,20 +10,31 @@ use awa_ingest_core::error::{Error, Result};
 use awa_ingest_core::lanes::{Lane, Lanes};
 use pgrx::direct_function_call_as_datum;
 use pgrx::pg_sys::{self, Oid};
+use std::time::{Duration, Instant};
 
-/// Reserves the positions that `lanes` counted. Returns each lane's first position, by the lane's index; 0 for lanes without jobs.
-pub fn reserve(session: &Session, storage: &Storage, lanes: &Lanes) -> Result<Vec<i64>> {
-    let mut starts = vec![0; lanes.len()];
+/// Reserved positions.
+pub struct Reserved {
+    /// Each lane's first position, by the lane's index; 0 for lanes without jobs.
+    pub starts: Vec<i64>,
+    /// Time spent waiting for the locks.
+    pub waited: Duration,
+}
+
+/// Reserves the positions that `lanes` counted.
+pub fn reserve(session: &Session, storage: &Storage, lanes: &Lanes) -> Result<Reserved> {
+    let (mut starts, mut waited) = (vec![0; lanes.len()], Duration::ZERO);
     for index in lanes.in_order() {
         let lane = lanes.get(index);
         // A lane is created in its turn, not before the others are taken: creating locks it, too.
         let name = sequence(session, storage, lane).map_or_else(|| provision(session, storage, lane), Ok)?;
         let damaged = || Error::DamagedLane(lane.to_string(), format!("sequence \"{name}\" is missing"));
         let sequence = storage.relation(&name).ok_or_else(damaged)?;
+        let asked = Instant::now();
         lock(&format!("{}.{}", storage.target.storage, quote(&name)));
+        waited += asked.elapsed();
         starts[index] = take(sequence, lane.count);
     }
-    Ok(starts)
+    Ok(Reserved { starts, waited })
 }
 
 /// The lane's sequence, if it has one now: the lane may be younger than the transaction's snapshot.

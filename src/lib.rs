@@ -9,17 +9,26 @@ mod arguments;
 mod authority;
 mod catalog;
 mod claims;
+mod context;
+mod csv;
 mod datum;
 mod drop_guard;
 mod entry;
+mod foreign;
 mod functions;
 mod ingest;
+mod input;
 mod lanes;
+mod last;
+mod list;
+mod memory;
 mod notify;
 mod provision;
 mod report;
 mod results;
 mod ring;
+mod row;
+mod server;
 mod settings;
 mod spi;
 mod spool;
@@ -35,7 +44,8 @@ use pgrx::prelude::*;
 extension_sql_file!("../sql/install/schema.sql", name = "schema", bootstrap);
 extension_sql_file!("../sql/install/embedded.sql", name = "embedded", requires = ["schema"]);
 extension_sql_file!("../sql/install/functions.sql", name = "functions", requires = ["embedded"]);
-extension_sql_file!("../sql/install/grants.sql", name = "grants", requires = ["functions"]);
+extension_sql_file!("../sql/install/foreign.sql", name = "foreign", requires = ["functions"]);
+extension_sql_file!("../sql/install/grants.sql", name = "grants", requires = ["foreign"]);
 extension_sql_file!("../sql/install/drop_guard.sql", name = "drop_guard", requires = ["grants"]);
 
 /// Runs once a process, when the library is loaded.
@@ -44,4 +54,5 @@ extension_sql_file!("../sql/install/drop_guard.sql", name = "drop_guard", requir
 pub extern "C-unwind" fn _PG_init() {
     settings::register();
     storage::watch_catalog();
+    last::watch_transactions();
 }

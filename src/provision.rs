@@ -26,8 +26,8 @@ pub fn provision_lane(call: &Call) -> Result<Option<Datum>> {
     spi::connect(|session| {
         // Even to look where the storage is takes running what is its owner's.
         let storage = match Storage::is_attached() {
-            true => act_as(authority::of_state(session)?, || Storage::resolve(session))?,
-            false => Storage::resolve(session)?,
+            true => act_as(authority::of_state(session)?, || Storage::resolve(session, View::Caller))?,
+            false => Storage::resolve(session, View::Caller)?,
         };
         act_as(authority::of_storage(session, &storage)?, || create(session, &storage, queue, priority, shard));
         Ok(None)

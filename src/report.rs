@@ -1,4 +1,4 @@
-//! Turns an [`Error`] into a PostgreSQL error with its SQLSTATE, detail, hint, constraint and column.
+//! Turns an [`Error`] into a PostgreSQL error with its SQLSTATE, detail, hint, context, constraint and column.
 #![allow(unsafe_code)]
 
 use awa_ingest_core::error::Error;
@@ -16,6 +16,7 @@ pub fn raise(error: Error) -> ! {
             message: text(&error.to_string()),
             detail: error.detail().map_or(std::ptr::null_mut(), |detail| text(&detail)),
             hint: error.hint().map_or(std::ptr::null_mut(), text),
+            context: error.context().map_or(std::ptr::null_mut(), |context| text(&context)),
             constraint_name: error.constraint().map_or(std::ptr::null_mut(), text),
             column_name: error.column().map_or(std::ptr::null_mut(), text),
             assoc_context: pg_sys::CurrentMemoryContext,

@@ -1,6 +1,8 @@
-//! Where a call's results go: into the rows of a set-returning function, or into the one id of a scalar one.
+//! Where a call's results go: into the rows of a set-returning function, into the one id of a scalar one, or into what the session
+//! remembers.
 #![allow(unsafe_code)]
 
+use awa_ingest_core::outcome::Outcome;
 use pgrx::pg_sys::{self, Datum};
 
 /// Takes the outcome of each job, in input order.
@@ -9,6 +11,8 @@ pub trait Results {
     fn enqueued(&mut self, ord: i64, job_id: i64);
     /// The job at `ord` was left out because `holder` has its key.
     fn skipped(&mut self, ord: i64, holder: Option<i64>);
+    /// What was reported so far does not hold: all jobs are reported again.
+    fn restart(&mut self);
 }
 
 /// The id of a single job.
@@ -21,9 +25,27 @@ impl Results for SingleId {
     }
 
     fn skipped(&mut self, _ord: i64, _holder: Option<i64>) {}
+
+    fn restart(&mut self) {
+        self.0 = None;
+    }
 }
 
-/// Rows `(ord, job_id, conflicts_with)`, kept by the server in memory up to work_mem and in temporary files beyond.
+impl Results for Outcome {
+    fn enqueued(&mut self, _ord: i64, job_id: i64) {
+        self.enqueued(job_id);
+    }
+
+    fn skipped(&mut self, _ord: i64, holder: Option<i64>) {
+        self.skipped(holder);
+    }
+
+    fn restart(&mut self) {
+        self.clear();
+    }
+}
+
+/// The rows of a function, kept by the server in memory up to work_mem and in temporary files beyond.
 pub struct ResultRows {
     info: *mut pg_sys::ReturnSetInfo,
 }
@@ -32,7 +54,7 @@ impl ResultRows {
     /// The result of the current call.
     ///
     /// # Safety
-    /// `fcinfo` is the running call of a function that returns such rows, and outlives this.
+    /// `fcinfo` is the running call of a function that returns rows, each of which has the columns that are put; it outlives this.
     pub unsafe fn new(fcinfo: pg_sys::FunctionCallInfo) -> Self {
         // SAFETY: the server checks that the caller takes a set, and makes the store in the memory of the caller's query.
         unsafe {
@@ -41,11 +63,11 @@ impl ResultRows {
         }
     }
 
-    fn put(&mut self, ord: i64, job_id: Option<i64>, holder: Option<i64>) {
-        let row = [Some(ord), job_id, holder];
-        let mut values = row.map(|value| Datum::from(value.unwrap_or_default()));
+    /// Appends a row; `None` is NULL.
+    pub fn put<const N: usize>(&mut self, row: [Option<Datum>; N]) {
+        let mut values = row.map(|value| value.unwrap_or(Datum::from(0)));
         let mut nulls = row.map(|value| value.is_none());
-        // SAFETY: store and descriptor were made by the server for the function's three bigint columns.
+        // SAFETY: store and descriptor were made by the server for the function's columns, which the row has.
         unsafe {
             pg_sys::tuplestore_putvalues((*self.info).setResult, (*self.info).setDesc, values.as_mut_ptr(), nulls.as_mut_ptr());
         }
@@ -54,10 +76,15 @@ impl ResultRows {
 
 impl Results for ResultRows {
     fn enqueued(&mut self, ord: i64, job_id: i64) {
-        self.put(ord, Some(job_id), None);
+        self.put([Some(ord), Some(job_id), None].map(|value| value.map(Datum::from)));
     }
 
     fn skipped(&mut self, ord: i64, holder: Option<i64>) {
-        self.put(ord, None, holder);
+        self.put([Some(ord), None, holder].map(|value| value.map(Datum::from)));
+    }
+
+    fn restart(&mut self) {
+        // SAFETY: the server's own store; nobody has read from it yet.
+        unsafe { pg_sys::tuplestore_clear((*self.info).setResult) }
     }
 }

@@ -39,14 +39,19 @@ pub fn register() {
     mark_prefix_reserved();
 }
 
-/// Kilobytes for the spool of a call's jobs. Leaving out jobs keeps two of them for a moment, hence not quite half of the budget.
+/// Kilobytes for the spool of a call's jobs. Leaving out jobs keeps two of them for a moment, hence less than half of the budget.
 pub fn spool_memory() -> i32 {
-    BATCH_MEMORY.get() / 16 * 7
+    BATCH_MEMORY.get() / 16 * 6
 }
 
 /// Kilobytes for the spool of a call's segments, of which there are few as a rule.
 pub fn segment_memory() -> i32 {
     BATCH_MEMORY.get() / 16 * 2
+}
+
+/// Bytes for the ids that a session remembers of its last COPY.
+pub fn outcome_memory() -> usize {
+    BATCH_MEMORY.get() as usize * 1024 / 8
 }
 
 /// Whether undelivered jobs may be dropped with the extension.

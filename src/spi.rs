@@ -8,7 +8,7 @@ use pgrx::pg_sys::{self, Datum, Oid};
 use pgrx::{FromDatum, IntoDatum};
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 
 thread_local! {
     /// Plans of every statement and target used in this process. Statements name their tables, so that the server's invalidation
@@ -31,14 +31,43 @@ pub enum View {
 /// An open connection to the interface. Everything allocated meanwhile goes when it closes.
 pub struct Session(());
 
-/// Runs `work` connected.
+/// Runs `work` connected, and with a search path in which nobody but the server's owner can put anything.
 pub fn connect<T>(work: impl FnOnce(&Session) -> T) -> T {
     // SAFETY: connect and finish are paired; after an error the transaction's end does what finish does.
     unsafe {
+        let level = pin_search_path();
         check(pg_sys::SPI_connect(), "SPI_connect");
         let result = work(&Session(()));
         check(pg_sys::SPI_finish(), "SPI_finish");
+        if let Some(level) = level {
+            pg_sys::AtEOXact_GUC(true, level);
+        }
         result
+    }
+}
+
+const SEARCH_PATH: &CStr = c"pg_catalog, pg_temp";
+
+/// Functions have this search path from their declaration; a foreign table is written to with the caller's. Returns the level of
+/// settings to go back to, where there is a difference.
+fn pin_search_path() -> Option<i32> {
+    // SAFETY: the setting's variable is a C string; the level that is opened is closed by the caller, or by the transaction's end.
+    unsafe {
+        if CStr::from_ptr(pg_sys::namespace_search_path) == SEARCH_PATH {
+            return None;
+        }
+        let level = pg_sys::NewGUCNestLevel();
+        pg_sys::set_config_option(
+            c"search_path".as_ptr(),
+            SEARCH_PATH.as_ptr(),
+            pg_sys::GucContext::PGC_USERSET,
+            pg_sys::GucSource::PGC_S_SESSION,
+            pg_sys::GucAction::GUC_ACTION_SAVE,
+            true,
+            0,
+            false,
+        );
+        Some(level)
     }
 }
 
@@ -160,7 +189,7 @@ impl Session {
     /// The tuplestore and its descriptor live until the session closes or another store takes the name.
     pub unsafe fn register(
         &self,
-        name: &'static std::ffi::CStr,
+        name: &'static CStr,
         descriptor: pg_sys::TupleDesc,
         store: *mut pg_sys::Tuplestorestate,
     ) {

@@ -6,6 +6,7 @@ use crate::datum::{Arena, Offset};
 use crate::settings;
 use crate::spi::Session;
 use awa_ingest_core::jsonb::Value;
+use pgrx::PgMemoryContexts;
 use pgrx::pg_sys::{self, Datum, Oid};
 use std::ffi::CStr;
 
@@ -14,24 +15,36 @@ type Column = (&'static CStr, Oid);
 
 /// A tuplestore with a fixed set of columns.
 pub struct Store<const N: usize> {
+    name: &'static CStr,
+    memory: pg_sys::MemoryContext,
     state: *mut pg_sys::Tuplestorestate,
     descriptor: pg_sys::TupleDesc,
 }
 
 impl<const N: usize> Store<N> {
-    /// An empty store in the session's memory, visible to statements under `name`.
-    pub fn new(session: &Session, name: &'static CStr, columns: &[Column; N], kilobytes: i32) -> Self {
-        // SAFETY: descriptor and store are allocated in the current, that is the session's, memory context, and live as long as
-        // the session; the names are constants.
+    /// An empty store in the current memory context, which must outlive it.
+    pub fn new(name: &'static CStr, columns: &[Column; N], kilobytes: i32) -> Self {
+        // SAFETY: descriptor and store are allocated in the current memory context; the names are constants.
         unsafe {
             let descriptor = pg_sys::CreateTemplateTupleDesc(N as i32);
             for (index, (name, kind)) in columns.iter().enumerate() {
                 pg_sys::TupleDescInitEntry(descriptor, index as i16 + 1, name.as_ptr(), *kind, -1, 0);
             }
             let state = pg_sys::tuplestore_begin_heap(false, false, kilobytes);
-            session.register(name, descriptor, state);
-            Self { state, descriptor }
+            Self { name, memory: pg_sys::CurrentMemoryContext, state, descriptor }
         }
+    }
+
+    /// What `make` makes, in this store's memory context.
+    fn beside<T>(&self, make: impl FnOnce() -> T) -> T {
+        // SAFETY: the context outlives the store.
+        unsafe { PgMemoryContexts::For(self.memory).switch_to(|_| make()) }
+    }
+
+    /// Makes the store visible to the session's statements under its name, in place of an earlier one.
+    pub fn show(&self, session: &Session) {
+        // SAFETY: store and descriptor live until `close`, which takes the store.
+        unsafe { session.register(self.name, self.descriptor, self.state) }
     }
 
     /// Appends a row; `None` is NULL.
@@ -93,6 +106,8 @@ const SPOOL_COLUMNS: [Column; 17] = [
     (c"position", pg_sys::INT8OID),
 ];
 /// Columns that are read back.
+const ORD: usize = 0;
+const JOB_ID: usize = 1;
 const RUN_AT: usize = 8;
 const LANE: usize = 15;
 const POSITION: usize = 16;
@@ -109,6 +124,8 @@ pub struct Spooled<'a> {
     pub job: &'a awa_ingest_core::job::Job<'a>,
     /// `None` for the call's clock.
     pub run_at: Option<i64>,
+    /// Whether its key is still to be taken.
+    pub claims: bool,
     /// Shard of its queue.
     pub shard: i16,
     /// Lane (from 0) and position behind the lane's start; `None` for deferred jobs.
@@ -122,9 +139,19 @@ pub struct Spool {
 }
 
 impl Spool {
-    /// An empty spool, visible to statements; it takes the place of an earlier one.
-    pub fn new(session: &Session) -> Self {
-        Self { store: Store::new(session, SPOOL, &SPOOL_COLUMNS, settings::spool_memory()), arena: Arena::default() }
+    /// An empty spool in the current memory context.
+    pub fn new() -> Self {
+        Self { store: Store::new(SPOOL, &SPOOL_COLUMNS, settings::spool_memory()), arena: Arena::default() }
+    }
+
+    /// An empty spool that lives as long as this one.
+    pub fn successor(&self) -> Self {
+        self.store.beside(Self::new)
+    }
+
+    /// Makes the spool visible to statements, in place of an earlier one.
+    pub fn show(&self, session: &Session) {
+        self.store.show(session);
     }
 
     /// Gives back memory and files.
@@ -163,31 +190,38 @@ impl Spool {
             tags.map(datum),
             key.map(datum),
             states.map(datum),
-            Some(Datum::from(job.claims())),
+            Some(Datum::from(row.claims)),
             Some(Datum::from(row.shard)),
             row.place.map(|(lane, _)| Datum::from(lane as i32 + 1)),
             row.place.map(|(_, position)| Datum::from(position)),
         ]);
     }
 
-    /// Calls `each` with every job's place in the request and id, in input order.
-    pub fn ids(&self, mut each: impl FnMut(i64, i64)) {
-        self.store.scan(|row| each(integer(row[0]), integer(row[1])));
-    }
-
-    /// Appends the jobs of `other` that `place` keeps, in their order. It is given a job's place in the request, lane and
-    /// `run_at`, and returns the job's new position in its lane, or `None` to leave the job out. Deferred jobs have no lane; any
-    /// position keeps them.
-    pub fn take(&mut self, other: &Spool, mut place: impl FnMut(i64, Option<usize>, Option<i64>) -> Option<i64>) {
+    /// Appends the jobs of `other` that `place` keeps, in their order: it returns the job's new position in its lane, or `None` to
+    /// leave the job out. Deferred jobs have no lane; any position keeps them.
+    pub fn take(&mut self, other: &Spool, mut place: impl FnMut(Waiting) -> Option<i64>) {
         other.store.scan(|mut row| {
             let lane = row[LANE].map(|lane| lane.value() - 1);
             let run_at = row[RUN_AT].map(|run_at| run_at.value() as i64);
-            if let Some(position) = place(integer(row[0]), lane, run_at) {
+            let job = Waiting { ord: integer(row[ORD]), job_id: integer(row[JOB_ID]), lane, run_at };
+            if let Some(position) = place(job) {
                 row[POSITION] = lane.map(|_| Datum::from(position));
                 self.store.put(row);
             }
         });
     }
+}
+
+/// A spooled job that is taken from one spool to the next.
+pub struct Waiting {
+    /// Place in the request, from 1.
+    pub ord: i64,
+    /// Its id.
+    pub job_id: i64,
+    /// Its lane, from 0; `None` for deferred jobs.
+    pub lane: Option<usize>,
+    /// `None` for the call's clock.
+    pub run_at: Option<i64>,
 }
 
 fn integer(datum: Option<Datum>) -> i64 {
@@ -212,9 +246,19 @@ pub struct Segments {
 }
 
 impl Segments {
-    /// An empty store, visible to statements; it takes the place of an earlier one.
-    pub fn new(session: &Session) -> Self {
-        Self { store: Store::new(session, SEGMENTS, &SEGMENT_COLUMNS, settings::segment_memory()), arena: Arena::default() }
+    /// An empty store in the current memory context.
+    pub fn new() -> Self {
+        Self { store: Store::new(SEGMENTS, &SEGMENT_COLUMNS, settings::segment_memory()), arena: Arena::default() }
+    }
+
+    /// An empty store that lives as long as this one.
+    pub fn successor(&self) -> Self {
+        self.store.beside(Self::new)
+    }
+
+    /// Makes the segments visible to statements, in place of earlier ones.
+    pub fn show(&self, session: &Session) {
+        self.store.show(session);
     }
 
     /// Gives back memory and files.

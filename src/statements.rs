@@ -61,6 +61,10 @@ statements! {
     StripeMismatch "stripe_mismatch" [TEXTOID];
     /// Takes unique keys.
     Claim "claim" [];
+    /// Takes one unique key.
+    ClaimOne "claim_one" [BYTEAOID, INT8OID];
+    /// The job that holds a key.
+    Holder "holder" [BYTEAOID];
     /// Keys let go while they were being claimed.
     Unheld "unheld" [];
     /// Jobs whose keys others hold.

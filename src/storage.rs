@@ -60,9 +60,9 @@ pub struct AwaEngine {
 }
 
 impl Storage {
-    /// The storage that takes jobs now.
-    pub fn resolve(session: &Session) -> Result<Self> {
-        let Some(engine) = AwaEngine::look_up(session)? else { return Self::embedded() };
+    /// The storage that takes jobs in `view`.
+    pub fn resolve(session: &Session, view: View) -> Result<Self> {
+        let Some(engine) = AwaEngine::look_up(session, view)? else { return Self::embedded() };
         if engine.version != Some(KNOWN_VERSION) {
             let found = engine.version.map_or("none".into(), |version| version.to_string());
             return Err(Error::UnknownStorage(format!("schema version {found}")));
@@ -76,6 +76,11 @@ impl Storage {
         let storage = Self::new(Mode::Attached, schema, "awa")?;
         storage.check_shape(session)?;
         Ok(storage)
+    }
+
+    /// Whether both are the same schema.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (self.mode, self.schema_oid) == (other.mode, other.schema_oid)
     }
 
     /// Whether awa is installed, in whatever state.
@@ -125,7 +130,7 @@ impl Storage {
 
 impl AwaEngine {
     /// Asks schema awa, if awa is installed there.
-    pub fn look_up(session: &Session) -> Result<Option<Self>> {
+    pub fn look_up(session: &Session, view: View) -> Result<Option<Self>> {
         let Some(awa) = awa_schema() else { return Ok(None) };
         if let Some(table) = ["storage_transition_state", "schema_version"].iter().find(|table| !is_table(table, awa)) {
             return Err(Error::UnknownStorage(format!("there is no table {table}")));
@@ -134,7 +139,7 @@ impl AwaEngine {
         let has_queue_storage = is_table("runtime_storage_backends", awa);
         let statement = if has_queue_storage { Statement::Engine } else { Statement::Version };
         let engine = |rows: &Rows| rows.first().map(|name| Self { name, schema: rows.get(0, 1), version: rows.get(0, 2) });
-        let engine = session.query(statement, &Target::none(), &[], View::Caller, engine);
+        let engine = session.query(statement, &Target::none(), &[], view, engine);
         engine.ok_or_else(|| Error::UnknownStorage("the row of storage_transition_state is missing".into())).map(Some)
     }
 }

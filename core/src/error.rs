@@ -1,5 +1,6 @@
 //! The one error type of the extension: what was wrong, with which job, under which SQLSTATE, and what to do about it.
 
+use crate::csv::CsvFault;
 use crate::jsonb::Corrupt;
 use std::fmt::{self, Display, Formatter};
 
@@ -50,10 +51,25 @@ pub enum Fault {
     UnworkableTime(&'static str),
     /// `run_at` is no timestamp: the text, and what the server said.
     Timestamp(String, String),
+    /// Text that is no integer: the key, and the text.
+    NotAnInteger(&'static str, String),
+    /// The job's row is malformed.
+    Csv(CsvFault),
+    /// The caller brings an id.
+    GivenId,
     /// Text is not UTF-8, which the database's encoding promises.
     Encoding,
     /// The `jsonb` bytes do not follow PostgreSQL's format.
     CorruptJsonb,
+}
+
+/// A place in CSV.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The line, from 1.
+    pub line: u64,
+    /// The column's name, where the error is about one.
+    pub column: Option<&'static str>,
 }
 
 /// Everything the extension reports to its user.
@@ -65,6 +81,20 @@ pub enum Error {
         ordinal: u64,
         /// What is wrong with it.
         fault: Fault,
+    },
+    /// An error with its place in the CSV; [`Error::at`] makes it.
+    At {
+        /// Where.
+        place: Place,
+        /// What.
+        error: Box<Error>,
+    },
+    /// The header line of CSV is malformed.
+    CsvHeader {
+        /// The field in it, from 1.
+        field: usize,
+        /// What is wrong with it.
+        fault: CsvFault,
     },
     /// A key is claimed already, by a stored job or by an earlier one in the request.
     UniqueConflict {
@@ -87,6 +117,20 @@ pub enum Error {
     UnknownStorage(String),
     /// awa's canonical engine is active.
     CanonicalEngine,
+    /// While jobs streamed in, another storage became the active one.
+    StorageChanged,
+    /// A foreign table was read, or its rows changed: its name.
+    WriteOnlyTable(String),
+    /// A column of a foreign table has a name that no job has.
+    UnknownColumn(String),
+    /// A column of a foreign table has a type that its jobs cannot be read from: column, and the types it may have.
+    ColumnType(String, &'static str),
+    /// An option that foreign tables do not have.
+    UnknownOption(String),
+    /// An option of a foreign table has a bad value.
+    Option(&'static str, Fault),
+    /// What became of the last call's jobs was too much to remember.
+    OutcomeForgotten,
     /// A lane's bookkeeping is damaged: lane, and what is wrong.
     DamagedLane(String, String),
     /// Unique keys can be neither taken nor seen to be taken.
@@ -106,26 +150,48 @@ pub enum Error {
 }
 
 impl Error {
+    /// This error with its place in the CSV.
+    pub fn at(self, place: Place) -> Self {
+        Self::At { place, error: Box::new(self) }
+    }
+
     /// The five characters of the SQLSTATE.
     pub fn sqlstate(&self) -> &'static str {
         match self {
             Self::Job { fault, .. } => fault.sqlstate(),
+            Self::At { error, .. } => error.sqlstate(),
+            Self::CsvHeader { fault, .. } => fault.sqlstate(),
             Self::UniqueConflict { .. } => "23505",
             Self::NotAnArray | Self::OnConflict(_) | Self::InvalidArgument(_) => "22023",
             Self::ArrayLength(..) | Self::ArrayDimensions(_) => "22023",
             Self::UnknownStorage(_) | Self::DamagedLane(..) => "55000",
             Self::ClaimsHidden | Self::RowsLeftOut(..) | Self::MixedOwners(_) => "55000",
-            Self::CanonicalEngine => "0A000",
+            Self::CanonicalEngine | Self::WriteOnlyTable(_) => "0A000",
+            Self::StorageChanged => "40001",
+            Self::UnknownColumn(_) => "42703",
+            Self::ColumnType(..) => "42804",
+            Self::UnknownOption(_) => "HV00D",
+            Self::Option(_, fault) => fault.sqlstate(),
+            Self::OutcomeForgotten => "54000",
             Self::Encoding => "22021",
             Self::UndeliveredJobs => "2BP01",
             Self::CorruptJsonb => "XX001",
         }
     }
 
+    /// The job that it is about, by its place in the request, if it is about one.
+    pub fn ordinal(&self) -> Option<u64> {
+        match self {
+            Self::Job { ordinal, .. } | Self::UniqueConflict { ordinal, .. } => Some(*ordinal),
+            _ => None,
+        }
+    }
+
     /// The constraint that a client finds in the error, if any.
     pub fn constraint(&self) -> Option<&'static str> {
         match self {
-            Self::Job { fault, .. } => fault.constraint(),
+            Self::Job { fault, .. } | Self::Option(_, fault) => fault.constraint(),
+            Self::At { error, .. } => error.constraint(),
             Self::UniqueConflict { .. } => Some(UNIQUE_CONSTRAINT),
             _ => None,
         }
@@ -134,7 +200,16 @@ impl Error {
     /// The column that a client finds in the error, if any.
     pub fn column(&self) -> Option<&'static str> {
         match self {
-            Self::Job { fault: Fault::MissingKind, .. } => Some("kind"),
+            Self::Job { fault, .. } => fault.column(),
+            Self::At { place, error } => place.column.or_else(|| error.column()),
+            _ => None,
+        }
+    }
+
+    /// Where in the input it went wrong, if that has lines.
+    pub fn context(&self) -> Option<String> {
+        match self {
+            Self::At { place, .. } => Some(place.to_string()),
             _ => None,
         }
     }
@@ -147,6 +222,7 @@ impl Error {
                 None => format!("Key (unique_key)=(\\x{key}) is claimed already."),
             }),
             Self::Job { fault: Fault::Timestamp(_, reason), .. } => Some(reason.clone()),
+            Self::At { error, .. } => error.detail(),
             _ => None,
         }
     }
@@ -154,9 +230,11 @@ impl Error {
     /// What the user can do about it.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::Job { fault, .. } => fault.hint(),
+            Self::Job { fault, .. } | Self::Option(_, fault) => fault.hint(),
+            Self::At { error, .. } => error.hint(),
+            Self::CsvHeader { fault, .. } => fault.hint(),
             Self::UniqueConflict { .. } => {
-                Some("awa.enqueue_batch and awa.enqueue_columns with on_conflict => 'skip' leave such jobs out.")
+                Some("Functions with on_conflict => 'skip', and the foreign table awa.ingest_skip_conflicts, leave such jobs out.")
             }
             Self::NotAnArray => Some("Pass a JSON array of job objects; awa.enqueue takes a single job."),
             Self::OnConflict(_) => Some("on_conflict is 'error' or 'skip'."),
@@ -167,6 +245,16 @@ impl Error {
             Self::CanonicalEngine => {
                 Some("Start an awa worker or call awa.storage_auto_finalize_if_fresh('awa') to make queue storage active.")
             }
+            Self::StorageChanged => Some("Send the jobs again."),
+            Self::WriteOnlyTable(_) => Some("Read awa.jobs, or for this session's last COPY awa.last_ingest()."),
+            Self::UnknownColumn(_) => Some(
+                "Columns are kind, queue, args, state, priority, max_attempts, run_at, metadata, tags, unique_key, unique_states, \
+                 ordering_key, uniqueness and job_id.",
+            ),
+            Self::UnknownOption(_) => {
+                Some("Options are kind, queue, priority, max_attempts, on_conflict, uniqueness, tags and batch_size.")
+            }
+            Self::OutcomeForgotten => Some("Raise awa_ingest.batch_memory, or use RETURNING job_id."),
             Self::DamagedLane(..) => {
                 Some("Repair the lane before enqueueing to it: awa_ingest.provision_lane makes what is missing.")
             }
@@ -181,10 +269,21 @@ impl Error {
     }
 }
 
+impl Display for Place {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.column {
+            Some(column) => write!(f, "CSV line {}, column {column}", self.line),
+            None => write!(f, "CSV line {}", self.line),
+        }
+    }
+}
+
 impl Display for Error {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Job { ordinal, fault } => write!(f, "job {ordinal}: {fault}"),
+            Self::At { error, .. } => error.fmt(f),
+            Self::CsvHeader { field, fault } => write!(f, "field {field} of the header: {fault}"),
             Self::UniqueConflict { ordinal, .. } => {
                 write!(f, "job {ordinal}: duplicate key value violates unique constraint \"{UNIQUE_CONSTRAINT}\"")
             }
@@ -195,6 +294,13 @@ impl Display for Error {
             }
             Self::ArrayDimensions(name) => write!(f, "array \"{name}\" has more than one dimension"),
             Self::UnknownStorage(what) => write!(f, "the queue storage has a shape that awa_ingest does not know: {what}"),
+            Self::StorageChanged => f.write_str("another queue storage became active while jobs streamed in"),
+            Self::WriteOnlyTable(name) => write!(f, "foreign table \"{name}\" is write-only: it takes INSERT and COPY FROM"),
+            Self::UnknownColumn(name) => write!(f, "jobs have no column \"{name}\""),
+            Self::ColumnType(name, types) => write!(f, "column \"{name}\" must be of type {types}"),
+            Self::UnknownOption(name) => write!(f, "unknown option \"{name}\""),
+            Self::Option(name, fault) => write!(f, "option \"{name}\": {fault}"),
+            Self::OutcomeForgotten => f.write_str("the ids of the last COPY or INSERT are too scattered to be remembered"),
             Self::CanonicalEngine => f.write_str("awa's canonical engine is active, and awa_ingest writes to queue storage only"),
             Self::DamagedLane(lane, what) => write!(f, "lane {lane} is damaged: {what}"),
             Self::ClaimsHidden => f.write_str("unique keys can be neither claimed nor seen to be claimed"),
@@ -236,13 +342,35 @@ impl Fault {
             Self::KindLength(_) | Self::QueueLength(_) | Self::Priority(_) | Self::MaxAttempts(_) | Self::TagCount(_) => "23514",
             Self::NotAnObject | Self::UnknownKey(_) | Self::WrongType(..) | Self::State(_) => "22023",
             Self::Metadata | Self::Uniqueness(_) => "22023",
-            Self::Hex(..) | Self::Bits(_) => "22P02",
+            Self::Hex(..) | Self::Bits(_) | Self::NotAnInteger(..) => "22P02",
+            Self::Csv(fault) => fault.sqlstate(),
             Self::NumberRange => "22003",
+            Self::GivenId => "428C9",
             Self::Nesting(_) => "54000",
             Self::UnworkableTime(_) => "22008",
             Self::Timestamp(..) => "22007",
             Self::Encoding => "22021",
             Self::CorruptJsonb => "XX001",
+        }
+    }
+
+    /// The key that it is about, where it is about one.
+    pub fn column(&self) -> Option<&'static str> {
+        match self {
+            Self::MissingKind | Self::KindLength(_) => Some("kind"),
+            Self::QueueLength(_) => Some("queue"),
+            Self::Priority(_) => Some("priority"),
+            Self::MaxAttempts(_) => Some("max_attempts"),
+            Self::TagCount(_) => Some("tags"),
+            Self::State(_) => Some("state"),
+            Self::Metadata => Some("metadata"),
+            Self::Uniqueness(_) => Some("uniqueness"),
+            Self::Bits(_) => Some("unique_states"),
+            Self::UnworkableTime(_) | Self::Timestamp(..) => Some("run_at"),
+            Self::GivenId => Some("job_id"),
+            Self::WrongType(key, _) | Self::Hex(key, _) | Self::Nesting(key) | Self::NotAnInteger(key, _) => Some(key),
+            Self::NotAnObject | Self::UnknownKey(_) | Self::NumberRange | Self::Encoding => None,
+            Self::CorruptJsonb | Self::Csv(_) => None,
         }
     }
 
@@ -274,6 +402,7 @@ impl Fault {
             ),
             Self::NumberRange => Some("Send such numbers as strings."),
             Self::Timestamp(..) => Some("Write it as in 2030-01-31T08:00:00Z; without a zone, the session's time zone applies."),
+            Self::Csv(fault) => fault.hint(),
             Self::Hex("unique_key", _) => Some("unique_key is a precomputed hash in hex; unique computes one."),
             Self::UnworkableTime(_) => {
                 Some("One such job would stop awa's workers on its queue, or the promotion of all deferred jobs.")
@@ -284,7 +413,7 @@ impl Fault {
 }
 
 /// Enough of a bad value to find it by: values may be megabytes.
-fn excerpt(text: &str) -> String {
+pub(crate) fn excerpt(text: &str) -> String {
     const LIMIT: usize = 100;
     match text.char_indices().nth(LIMIT) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -313,6 +442,9 @@ impl Display for Fault {
             Self::Nesting(key) => write!(f, "{key} nests deeper than awa's workers can read"),
             Self::UnworkableTime(why) => write!(f, "run_at {why}"),
             Self::Timestamp(text, _) => write!(f, "run_at is not a timestamp: \"{}\"", excerpt(text)),
+            Self::GivenId => f.write_str("job_id is assigned by the queue and cannot be written"),
+            Self::NotAnInteger(key, text) => write!(f, "{key} is not an integer: \"{}\"", excerpt(text)),
+            Self::Csv(fault) => fault.fmt(f),
             Self::CorruptJsonb => f.write_str(CORRUPT),
             Self::Encoding => f.write_str("text is not valid UTF-8"),
         }

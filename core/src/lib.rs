@@ -5,11 +5,15 @@
 //! bytes and takes out [`job::Job`]s, [`lanes::Lanes`] and [`error::Error`]s.
 #![forbid(unsafe_code)]
 
+pub mod column;
+pub mod csv;
 pub mod decode;
 pub mod error;
 pub mod job;
 pub mod jsonb;
 pub mod lanes;
+pub mod outcome;
+pub mod record;
 pub mod route;
 pub mod unique;
 pub mod workable;

@@ -82,7 +82,7 @@ impl Default for Options {
 
 impl Uniqueness<'_> {
     /// Reads the value of `unique` or `uniqueness`. `None` for null and false.
-    pub fn from_json<'a>(value: Value<'a>) -> Result<Option<Uniqueness<'a>>, Fault> {
+    pub fn from_json(value: Value<'_>) -> Result<Option<Uniqueness<'static>>, Fault> {
         let object = match value {
             Value::Null | Value::Bool(false) => return Ok(None),
             Value::Bool(true) => return Ok(Some(Uniqueness::Computed(Options::default()))),

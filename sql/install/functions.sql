@@ -39,6 +39,30 @@ COMMENT ON FUNCTION awa.enqueue_columns(
     text[], jsonb[], text[], smallint[], smallint[], timestamptz[], jsonb[], jsonb[], bytea[], text[], bytea[], text) IS
     'Enqueues jobs from parallel arrays; an array is NULL, has one element for all jobs, or one element a job';
 
+CREATE FUNCTION awa.enqueue_csv(
+    csv bytea,
+    on_conflict text DEFAULT 'error',
+    header boolean DEFAULT true,
+    null_string text DEFAULT '__AWA_NULL__',
+    delimiter text DEFAULT ',',
+    columns text[] DEFAULT NULL
+) RETURNS TABLE (ord bigint, job_id bigint, conflicts_with bigint)
+AS 'MODULE_PATHNAME', 'awa_ingest_enqueue_csv' LANGUAGE C VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION awa.enqueue_csv(bytea, text, boolean, text, text, text[]) IS
+    'Enqueues jobs from CSV in UTF-8; the columns are named by its header line, by the argument columns, or are those of awa''s COPY';
+
+CREATE FUNCTION awa.enqueue_csv(
+    csv text,
+    on_conflict text DEFAULT 'error',
+    header boolean DEFAULT true,
+    null_string text DEFAULT '__AWA_NULL__',
+    delimiter text DEFAULT ',',
+    columns text[] DEFAULT NULL
+) RETURNS TABLE (ord bigint, job_id bigint, conflicts_with bigint)
+AS 'MODULE_PATHNAME', 'awa_ingest_enqueue_csv' LANGUAGE C VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION awa.enqueue_csv(text, text, boolean, text, text, text[]) IS
+    'Enqueues jobs from CSV; the columns are named by its header line, by the argument columns, or are those of awa''s COPY';
+
 CREATE FUNCTION awa_ingest.status(
     OUT extension_version text,
     OUT mode text,
@@ -63,5 +87,7 @@ REVOKE ALL ON FUNCTION awa.enqueue(text, jsonb, text, smallint, smallint, timest
 REVOKE ALL ON FUNCTION awa.enqueue_batch(jsonb, text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION awa.enqueue_columns(
     text[], jsonb[], text[], smallint[], smallint[], timestamptz[], jsonb[], jsonb[], bytea[], text[], bytea[], text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION awa.enqueue_csv(bytea, text, boolean, text, text, text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION awa.enqueue_csv(text, text, boolean, text, text, text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION awa_ingest.status() FROM PUBLIC;
 REVOKE ALL ON FUNCTION awa_ingest.provision_lane(text, smallint, smallint) FROM PUBLIC;

@@ -25,8 +25,14 @@ BEGIN
         awa.enqueue(text, jsonb, text, smallint, smallint, timestamptz, jsonb, text[], jsonb, text),
         awa.enqueue_batch(jsonb, text),
         awa.enqueue_columns(text[], jsonb[], text[], smallint[], smallint[], timestamptz[], jsonb[], jsonb[], bytea[], text[], bytea[], text),
+        awa.enqueue_csv(bytea, text, boolean, text, text, text[]),
+        awa.enqueue_csv(text, text, boolean, text, text, text[]),
+        awa.last_ingest(),
+        awa.last_ingest_summary(),
         awa_ingest.status(),
         awa_ingest.provision_lane(text, smallint, smallint) TO %s', grantee);
+    -- SELECT is what RETURNING asks for; nothing can be read.
+    EXECUTE format('GRANT INSERT, SELECT ON awa.ingest, awa.ingest_skip_conflicts TO %s', grantee);
     EXECUTE format('GRANT SELECT ON %1$s.queue_ring_state, %1$s.queue_lanes, %2$s.queue_meta TO %3$s', storage, shared, grantee);
     EXECUTE format('GRANT SELECT, INSERT ON %1$s.queue_enqueue_heads, %2$s.job_unique_claims TO %3$s', storage, shared, grantee);
     EXECUTE format('GRANT INSERT ON %1$s.deferred_jobs TO %2$s', storage, grantee);

@@ -9,11 +9,13 @@ mod canonical;
 #[cfg(any(test, feature = "testing"))]
 mod encode;
 mod number;
+mod strings;
 
 pub use canonical::write_canonical;
 #[cfg(any(test, feature = "testing"))]
 pub use encode::{encode, encode_number};
 pub use number::Number;
+pub use strings::{MOST_STRINGS, write_strings};
 
 /// The bytes do not follow the format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +59,9 @@ pub enum Value<'a> {
 impl<'a> Value<'a> {
     /// `{}`.
     pub const EMPTY_OBJECT: Value<'static> = Value::Object(Container { bytes: &IS_OBJECT.to_ne_bytes() });
+
+    /// `[]`.
+    pub const EMPTY_ARRAY: Value<'static> = Value::Array(Container { bytes: &IS_ARRAY.to_ne_bytes() });
 
     /// The value of a whole datum: its bytes behind the varlena header.
     pub fn root(bytes: &'a [u8]) -> Result<Self> {

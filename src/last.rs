@@ -1,0 +1,128 @@
+//! What the session's last COPY or INSERT into a foreign table did, until that is rolled back.
+#![allow(unsafe_code)]
+
+use crate::entry::Call;
+use crate::ingest::Summary;
+use awa_ingest_core::error::{Error, Result};
+use awa_ingest_core::outcome::Outcome;
+use pgrx::datum::Interval;
+use pgrx::pg_sys::{self, Datum, SubTransactionId};
+use pgrx::{IntoDatum, pg_guard};
+use std::cell::RefCell;
+use std::ffi::{CString, c_void};
+use std::fmt::Write;
+use std::time::Duration;
+
+struct Last {
+    outcome: Outcome,
+    summary: Summary,
+    /// The subtransaction that did it, as long as it can be rolled back.
+    open: Option<SubTransactionId>,
+}
+
+thread_local! {
+    static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
+}
+
+/// Keeps the outcome of a statement.
+pub fn remember(outcome: Outcome, summary: Summary) {
+    // SAFETY: called inside a transaction.
+    let open = Some(unsafe { pg_sys::GetCurrentSubTransactionId() });
+    LAST.set(Some(Last { outcome, summary, open }));
+}
+
+/// `awa.last_ingest`: a row `(ord, job_id, conflicts_with)` for each job of the last statement, in input order. Raises 54000 if that
+/// was too much to remember.
+pub fn last_ingest(call: &Call) -> Result<Option<Datum>> {
+    let mut rows = call.rows();
+    LAST.with_borrow(|last| {
+        let Some(last) = last else { return Ok(None) };
+        for fate in last.outcome.fates().ok_or(Error::OutcomeForgotten)? {
+            rows.put([Some(fate.ord), fate.job_id, fate.conflicts_with].map(IntoDatum::into_datum));
+            if fate.ord % 4096 == 0 {
+                pgrx::check_for_interrupts!();
+            }
+        }
+        Ok(None)
+    })
+}
+
+/// `awa.last_ingest_summary`: one row about the last statement, or none.
+pub fn last_ingest_summary(call: &Call) -> Result<Option<Datum>> {
+    let mut rows = call.rows();
+    LAST.with_borrow(|last| {
+        let Some(Last { outcome, summary, .. }) = last else { return };
+        let (enqueued, skipped) = outcome.counts();
+        rows.put([
+            (summary.jobs as i64).into_datum(),
+            enqueued.into_datum(),
+            skipped.into_datum(),
+            (summary.deferred as i64).into_datum(),
+            (summary.lanes as i32).into_datum(),
+            outcome.ranges().map(|ranges| multirange(&ranges)),
+            interval(summary.elapsed),
+            interval(summary.writing),
+            interval(summary.lane_lock_wait),
+            interval(summary.lane_hold),
+        ]);
+    });
+    Ok(None)
+}
+
+fn interval(duration: Duration) -> Option<Datum> {
+    Interval::from_micros(duration.as_micros() as i64).into_datum()
+}
+
+/// Ranges with both ends, as `int8multirange`.
+fn multirange(ranges: &[(i64, i64)]) -> Datum {
+    let mut text = String::from("{");
+    for (first, last) in ranges {
+        let comma = if text.len() > 1 { "," } else { "" };
+        // Writing to a string does not fail.
+        let _ = write!(text, "{comma}[{first},{last}]");
+    }
+    let text = CString::new(text + "}").unwrap_or_default();
+    // SAFETY: the input function of the type, with a C string.
+    unsafe {
+        let (mut function, mut parameter) = (pg_sys::Oid::INVALID, pg_sys::Oid::INVALID);
+        pg_sys::getTypeInputInfo(pg_sys::INT8MULTIRANGEOID, &mut function, &mut parameter);
+        pg_sys::OidInputFunctionCall(function, text.as_ptr().cast_mut(), parameter, -1)
+    }
+}
+
+/// Has the server tell when transactions and subtransactions end.
+pub fn watch_transactions() {
+    // SAFETY: the callbacks have the wanted signatures, raise nothing, and stay loaded as long as the process.
+    unsafe {
+        pg_sys::RegisterXactCallback(Some(transaction_ends), std::ptr::null_mut());
+        pg_sys::RegisterSubXactCallback(Some(subtransaction_ends), std::ptr::null_mut());
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn transaction_ends(event: pg_sys::XactEvent::Type, _argument: *mut c_void) {
+    match event {
+        pg_sys::XactEvent::XACT_EVENT_ABORT => forget(|_| true),
+        pg_sys::XactEvent::XACT_EVENT_COMMIT | pg_sys::XactEvent::XACT_EVENT_PREPARE => {
+            LAST.with_borrow_mut(|last| last.iter_mut().for_each(|last| last.open = None));
+        }
+        _ => {}
+    }
+}
+
+/// A subtransaction takes those with it that began within it, and they have larger ids.
+#[pg_guard]
+unsafe extern "C-unwind" fn subtransaction_ends(
+    event: pg_sys::SubXactEvent::Type,
+    own: SubTransactionId,
+    _parent: SubTransactionId,
+    _argument: *mut c_void,
+) {
+    if event == pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB {
+        forget(|open| open >= own);
+    }
+}
+
+fn forget(is_gone: impl Fn(SubTransactionId) -> bool) {
+    LAST.with_borrow_mut(|last| drop(last.take_if(|last| last.open.is_some_and(is_gone))));
+}

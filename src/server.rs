@@ -1,0 +1,55 @@
+//! What the pipeline asks of the server job by job.
+#![allow(unsafe_code)]
+
+use pgrx::pg_sys::{self, Oid};
+
+/// Where job ids come from. Ids are drawn ahead, more with every draw up to `most`, so that the ids of a call that takes long stay in
+/// few runs beside others that draw, too. What is left over is a gap.
+pub struct Ids {
+    sequence: Oid,
+    most: usize,
+    draw: usize,
+    /// Drawn ids, the next one last.
+    drawn: Vec<i64>,
+}
+
+impl Ids {
+    /// Ids of `sequence`, drawn one by one.
+    pub fn single(sequence: Oid) -> Self {
+        Self { sequence, most: 1, draw: 1, drawn: Vec::new() }
+    }
+
+    /// The same ids, drawn up to 64 ahead: few enough to waste, and enough to make a run.
+    pub fn ahead(self) -> Self {
+        Self { most: 64, ..self }
+    }
+
+    /// The next id; checks the caller's privilege.
+    pub fn next(&mut self) -> i64 {
+        if let Some(id) = self.drawn.pop() {
+            return id;
+        }
+        let id = nextval(self.sequence);
+        self.drawn.extend((1..self.draw).map(|_| nextval(self.sequence)));
+        self.drawn.reverse();
+        self.draw = (self.draw * 2).min(self.most);
+        id
+    }
+}
+
+fn nextval(sequence: Oid) -> i64 {
+    // SAFETY: nextval raises for anything that is no sequence.
+    unsafe { pg_sys::nextval_internal(sequence, true) }
+}
+
+/// This process.
+pub fn process_id() -> u32 {
+    // SAFETY: set once at the start of the process.
+    unsafe { pg_sys::MyProcPid as u32 }
+}
+
+/// The time now, not that of the transaction, as `timestamptz`.
+pub fn clock() -> i64 {
+    // SAFETY: takes no arguments and only reads the clock.
+    unsafe { pg_sys::GetCurrentTimestamp() }
+}

@@ -39,6 +39,18 @@ need_wheel_packages() {
     need_library libzstd1 libzstd.so.1
 }
 
+# Single-file programs with text blocks, in source form: a JDK of Java 17 or newer.
+has_jdk() { java --list-modules | grep -E '^jdk\.compiler@(1[7-9]|[2-9][0-9])'; }
+
+# For the samples of docs/clients.md; what is not Debian's comes with `setup-clients`.
+need_client_packages() {
+    need python3-pip python3 -m pip --version
+    need_program nodejs node
+    need_program npm npm
+    need default-jdk-headless has_jdk
+    need libpostgresql-jdbc-java test -e /usr/share/java/postgresql.jar
+}
+
 # Installs as root, or with sudo where that asks for no password; otherwise ends with the command for an administrator.
 install_missing() {
     if ((${#missing[@]} == 0)); then return; fi

@@ -17,6 +17,8 @@ pub struct Failure {
     pub constraint: String,
     /// The column the error is about.
     pub column: String,
+    /// The context lines.
+    pub context: String,
 }
 
 impl Failure {
@@ -41,6 +43,7 @@ impl From<Error> for Failure {
             hint: text(report.hint()),
             constraint: text(report.constraint()),
             column: text(report.column()),
+            context: text(report.where_()),
         }
     }
 }

@@ -18,12 +18,15 @@
 //! test binary, and ends with it.
 
 mod cluster;
+pub mod copy;
 mod db;
 mod error;
 pub mod jobs;
 mod os;
 mod snapshot;
 mod storage;
+mod stored;
+mod tap;
 mod wait;
 mod worker;
 
@@ -32,5 +35,7 @@ pub use db::{Db, Notifications, Template};
 pub use error::{Failure, failure};
 pub use snapshot::{assert_same_rows, rows};
 pub use storage::Storage;
+pub use stored::{Stored, assert_nothing_stored, stored_kinds};
+pub use tap::CopyTap;
 pub use wait::{DEADLINE, backend_pid, wait_until, wait_until_blocked, within};
 pub use worker::{Worker, WorkerBuilder};

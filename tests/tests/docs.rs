@@ -22,7 +22,7 @@ async fn readme_sql_runs_as_printed() {
         client.batch_execute(sql).await.unwrap_or_else(|error| panic!("{sql}\n{error:?}"));
     }
     let counts = client.query_one("SELECT count(*), count(DISTINCT queue) FROM awa_ingest.ready_entries", &[]).await.unwrap();
-    assert_eq!((counts.get::<_, i64>(0), counts.get::<_, i64>(1)), (104, 4));
+    assert_eq!((counts.get::<_, i64>(0), counts.get::<_, i64>(1)), (110, 5));
     client.batch_execute("DROP OWNED BY app; DROP ROLE app").await.unwrap_or_else(|error| panic!("{error:?}"));
 }
 

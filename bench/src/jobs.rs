@@ -1,8 +1,12 @@
 //! The jobs that are enqueued: shop events with about 130 bytes of arguments, the same for every candidate.
 
+use awa_model::unique::compute_unique_key;
 use awa_model::{InsertOpts, InsertParams, UniqueOpts};
 use serde::Serialize;
 use serde_json::{Value, json};
+
+/// scheduled, available, running, completed and retryable: the states in which a unique job of awa's clients holds its key by default.
+pub const UNIQUE_STATES: &str = "11111000";
 
 /// What an application holds before it enqueues. It serialises to a job object of `awa.enqueue_batch`.
 #[derive(Clone, Serialize)]
@@ -22,6 +26,11 @@ impl Job {
             args: self.args.clone(),
             opts: InsertOpts { queue: self.queue.clone(), unique: self.unique.then(UniqueOpts::default), ..InsertOpts::default() },
         }
+    }
+
+    /// The key that awa's clients compute by default.
+    pub fn unique_key(&self) -> Vec<u8> {
+        compute_unique_key(self.kind, None, Some(&self.args), None)
     }
 }
 

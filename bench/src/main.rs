@@ -17,6 +17,7 @@ mod server;
 mod stats;
 mod stores;
 mod targets;
+mod watch;
 
 use candidates::NAMES;
 use plan::Case;
@@ -28,17 +29,17 @@ use stores::Stores;
 /// AWA_INGEST_PG_BIN.
 #[derive(Parser)]
 struct Options {
-    /// Measured rounds of each case; slow paths take part in every third
-    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u16).range(1..))]
+    /// Measured rounds of each case; slow paths take part in every third, and batches above 100,000 have at most five
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
 
-    /// Jobs per call [default: 1,100,500,1000,10000]
-    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    /// Jobs per call [default: 1,100,500,10000,1000000]
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     sizes: Vec<u32>,
 
-    /// Jobs with unique keys, without, or one after the other
-    #[arg(long, value_enum, default_value_t = Keys::Both)]
-    unique: Keys,
+    /// Jobs with unique keys, without, or one after the other; unless asked for, batches above 100,000 are without
+    #[arg(long, value_enum)]
+    unique: Option<Keys>,
 
     /// Only these paths; a ratio needs both of its sides
     #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(NAMES))]
@@ -67,17 +68,18 @@ enum Keys {
 impl Options {
     fn cases(&self) -> Vec<Case> {
         let keys: &[bool] = match self.unique {
-            Keys::Both => &[false, true],
-            Keys::With => &[true],
-            Keys::Without => &[false],
+            None | Some(Keys::Both) => &[false, true],
+            Some(Keys::With) => &[true],
+            Some(Keys::Without) => &[false],
         };
         let sizes = match (self.sizes.as_slice(), self.quick) {
             ([], false) => &plan::SIZES[..],
             ([], true) => &plan::QUICK_SIZES,
             (sizes, _) => sizes,
         };
-        let of_size = |&size| keys.iter().map(move |&unique| Case { size: size as usize, unique });
-        sizes.iter().flat_map(of_size).collect()
+        let of_size = |&size: &u32| keys.iter().flat_map(move |&unique| Case::of(size as usize, unique));
+        let wanted = |case: &Case| !(case.is_long() && case.unique && self.unique.is_none());
+        sizes.iter().flat_map(of_size).filter(wanted).collect()
     }
 
     fn wants(&self, name: &str) -> bool {
@@ -108,14 +110,14 @@ async fn run(options: &Options, server: &Server) -> Result<()> {
     let (version, date) = stores.version_and_date().await?;
     let (mut skipped, mut candidates) = (Vec::new(), Vec::new());
     for name in NAMES.into_iter().filter(|name| options.wants(name)) {
-        if candidates::needs_extension(name) && !stores.has_extension() {
+        if candidates::need(name) > stores.offer {
             skipped.push(name);
         } else {
             candidates.push(candidates::create(name, &stores).await?);
         }
     }
     if candidates.is_empty() {
-        bail!("the paths asked for need the extension awa_ingest, which this server does not have");
+        bail!("the paths asked for need more of the extension awa_ingest than this server has");
     }
 
     let generator = jobs::Generator::new(options.queues);
@@ -126,7 +128,7 @@ async fn run(options: &Options, server: &Server) -> Result<()> {
     let rounds = if options.quick { 1 } else { usize::from(options.rounds) };
     let mut outcomes = Vec::new();
     for case in options.cases() {
-        outcomes.push(runner.measure(case, rounds).await?);
+        outcomes.push(runner.measure(case, case.rounds(rounds)).await?);
     }
     if options.quick {
         println!("A quick run: the figures mean nothing.\n");

@@ -3,36 +3,43 @@
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-use crate::candidates::{FLOOR, INSERT_MANY_COPY, PARAMS_COPY};
-use crate::runner::Outcome;
-use crate::stats::{Measure, Series, Spread};
-use crate::targets::{TARGETS, Target};
+use crate::candidates::{COPY_CSV, FLOOR, FLOOR_BINARY, INSERT_MANY_COPY, PARAMS_COPY, floor_of, need};
+use crate::runner::{Outcome, Watched};
+use crate::stats::{Hold, Measure, Series, Spread};
+use crate::stores::Offer;
+use crate::targets::{Bound, TARGETS, Target};
 
-/// What every candidate is compared to, beside its own figures.
+/// What every candidate is compared to, beside its own figures: where clients are compared, and where their bytes lie ready.
 const BASELINES: [&str; 3] = [PARAMS_COPY, INSERT_MANY_COPY, FLOOR];
+const BASELINES_READY: [&str; 3] = [COPY_CSV, FLOOR, FLOOR_BINARY];
 
 /// A table for each case, then the list of targets.
 pub fn markdown(machine: &str, skipped: &[&str], outcomes: &[Outcome]) -> Result<String, fmt::Error> {
     let mut out = format!("{machine}\n");
     for name in skipped {
-        writeln!(out, "\nSkipped `{name}`: the server has no extension awa_ingest to create.")?;
+        let lack = if need(name) == Offer::Functions { "awa_ingest to create" } else { "awa_ingest with a table awa.ingest" };
+        writeln!(out, "\nSkipped `{name}`: the server has no extension {lack}.")?;
     }
     for outcome in outcomes {
         case_table(&mut out, outcome)?;
+        if outcome.case.ready {
+            hold_table(&mut out, outcome)?;
+        }
     }
     target_table(&mut out, outcomes)?;
     Ok(out)
 }
 
 fn case_table(out: &mut String, outcome: &Outcome) -> fmt::Result {
-    let keys = if outcome.case.unique { "with" } else { "without" };
-    writeln!(out, "\n### Batches of {}, {keys} unique keys\n", grouped(outcome.case.size as f64))?;
+    let baselines = if outcome.case.ready { BASELINES_READY } else { BASELINES };
+    let heading = outcome.case.to_string();
+    writeln!(out, "\n### B{}\n", &heading[1..])?;
     write!(out, "| path | jobs/s | p50 ms | p95 ms | p99 ms | rounds (calls) |")?;
-    for baseline in BASELINES {
+    for baseline in baselines {
         write!(out, " ÷ {baseline} |")?;
     }
     writeln!(out, " jobs per server CPU second |")?;
-    writeln!(out, "|---|{}", "--:|".repeat(BASELINES.len() + 6))?;
+    writeln!(out, "|---|{}", "--:|".repeat(baselines.len() + 6))?;
 
     for (name, series) in outcome.in_order() {
         write!(out, "| {name} | {} |", rate(series, Measure::Clock))?;
@@ -40,11 +47,34 @@ fn case_table(out: &mut String, outcome: &Outcome) -> fmt::Result {
             write!(out, " {} |", millis(series.latency(quantile)))?;
         }
         write!(out, " {} ({}) |", series.rounds(), grouped(series.calls() as f64))?;
-        for baseline in BASELINES {
+        for baseline in baselines {
             let ratio = (baseline != name).then(|| ratio(outcome, name, baseline, Measure::Clock));
             write!(out, " {} |", or_dash(ratio.flatten()))?;
         }
         writeln!(out, " {} |", rate(series, Measure::Processor))?;
+    }
+    Ok(())
+}
+
+/// How long lanes were locked, for the ways of which the server tells or another session saw it.
+fn hold_table(out: &mut String, outcome: &Outcome) -> fmt::Result {
+    let mut rows = String::new();
+    for (name, series) in outcome.in_order() {
+        let (reported, watched) = (series.hold(|hold| hold.statement), outcome.watched(name));
+        if reported.is_none() && watched.is_none() {
+            continue;
+        }
+        write!(rows, "| {name} | {} | {} |", hold_millis(reported), hold_millis(series.hold(|hold| hold.transaction)))?;
+        writeln!(
+            rows,
+            " {} | {} |",
+            or_dash(ratio(outcome, name, floor_of(name), Measure::LaneHold)),
+            watched.map_or_else(|| "–".to_owned(), seen),
+        )?;
+    }
+    if !rows.is_empty() {
+        writeln!(out, "\n| path | lane hold, statement, ms | with the commit, at most, ms | ÷ the floor's time | seen once, ms |")?;
+        write!(out, "|---|--:|--:|--:|---|\n{rows}")?;
     }
     Ok(())
 }
@@ -57,21 +87,14 @@ fn target_table(out: &mut String, outcomes: &[Outcome]) -> fmt::Result {
         let measured = measured(target, outcomes, false);
         let verdict = match measured {
             None => "not measured",
-            Some(ratio) if ratio.median >= target.at_least => "met",
+            Some(ratio) if target.bound.admits(ratio.median) => "met",
             Some(_) => "**not met**",
-        };
-        let unit = match target.measure {
-            Measure::Clock => "jobs/s",
-            Measure::Processor => "jobs per server CPU second",
         };
         writeln!(
             out,
-            "| {} | {} at {}: at least {} × {}, {unit} | {} | {verdict} | {} |",
+            "| {} | {} | {} | {verdict} | {} |",
             target.issue,
-            target.subject,
-            grouped(target.size as f64),
-            target.at_least,
-            target.baseline,
+            sentence(target),
             or_dash(measured),
             or_dash(self::measured(target, outcomes, true)),
         )?;
@@ -79,14 +102,40 @@ fn target_table(out: &mut String, outcomes: &[Outcome]) -> fmt::Result {
     Ok(())
 }
 
+fn sentence(target: &Target) -> String {
+    let bound = match target.bound {
+        Bound::AtLeast(bound) => format!("at least {bound}"),
+        Bound::Below(bound) => format!("below {bound}"),
+    };
+    let unit = match target.measure {
+        Measure::Clock => "jobs/s",
+        Measure::Processor => "jobs per server CPU second",
+        Measure::LaneHold => "lane hold with the commit ÷ time",
+    };
+    let ready = if target.ready { ", bytes ready" } else { "" };
+    format!("{} at {}{ready}: {bound} × {}, {unit}", target.subject, grouped(target.size as f64), target.baseline)
+}
+
 fn measured(target: &Target, outcomes: &[Outcome], unique: bool) -> Option<Spread> {
-    let matches = |outcome: &&Outcome| outcome.case.size == target.size && outcome.case.unique == unique;
-    let outcome = outcomes.iter().find(matches)?;
+    let outcome = outcomes
+        .iter()
+        .find(|Outcome { case, .. }| case.size == target.size && case.ready == target.ready && case.unique == unique)?;
     ratio(outcome, target.subject, target.baseline, target.measure)
 }
 
 fn ratio(outcome: &Outcome, subject: &str, baseline: &str, measure: Measure) -> Option<Spread> {
     outcome.series(subject)?.ratio_to(outcome.series(baseline)?, measure)
+}
+
+/// What another session saw of one call, and what the server and the client say of the same call.
+fn seen(watched: &Watched) -> String {
+    let seen = format!("{} to {}", millis(watched.seen.at_least), millis(watched.seen.at_most));
+    let Some(Hold { statement, transaction }) = watched.reported else { return seen };
+    format!("{seen}; of the same call: {}, at most {}", millis(statement), millis(transaction))
+}
+
+fn hold_millis(seconds: Option<Spread>) -> String {
+    seconds.map_or_else(|| "–".to_owned(), |spread| format!("{:.2}", spread.median * 1_000.0))
 }
 
 fn rate(series: &Series, measure: Measure) -> String {
@@ -102,7 +151,7 @@ fn millis(time: Duration) -> String {
 }
 
 /// A whole number with commas between its thousands.
-fn grouped(number: f64) -> String {
+pub fn grouped(number: f64) -> String {
     let digits = format!("{number:.0}");
     let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
     for (index, digit) in digits.chars().enumerate() {

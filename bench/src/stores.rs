@@ -29,6 +29,17 @@ pub enum Store {
     Floor,
 }
 
+/// How much of the extension the server has, in the order in which it was built.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Offer {
+    /// None of it.
+    Nothing,
+    /// Functions that take jobs as JSON or arrays.
+    Functions,
+    /// Foreign tables for COPY, and CSV, too.
+    ForeignTables,
+}
+
 impl Store {
     fn schema(self) -> &'static str {
         match self {
@@ -45,6 +56,7 @@ pub struct Stores {
     awa: Client,
     /// None where the server has no extension to install.
     embedded: Option<Client>,
+    pub offer: Offer,
 }
 
 impl Stores {
@@ -66,11 +78,12 @@ impl Stores {
         } else {
             None
         };
-        Ok(Self { socket, awa, embedded })
-    }
-
-    pub fn has_extension(&self) -> bool {
-        self.embedded.is_some()
+        let offer = match &embedded {
+            None => Offer::Nothing,
+            Some(client) if has_foreign_tables(client).await? => Offer::ForeignTables,
+            Some(_) => Offer::Functions,
+        };
+        Ok(Self { socket, awa, embedded, offer })
     }
 
     /// The server's own idea of its version and of today.
@@ -125,7 +138,8 @@ impl Stores {
         Ok(())
     }
 
-    fn admin(&self, store: Store) -> Result<&Client> {
+    /// The connection for what happens outside the timing.
+    pub fn admin(&self, store: Store) -> Result<&Client> {
         match store {
             Store::Awa | Store::Floor => Ok(&self.awa),
             Store::Embedded => self.embedded.as_ref().context("no embedded storage"),
@@ -170,4 +184,8 @@ async fn migrate(pool: &PgPool, awa: &Client) -> Result<()> {
 async fn has_extension(client: &Client) -> Result<bool> {
     let sql = "SELECT FROM pg_available_extensions WHERE name = 'awa_ingest'";
     Ok(client.query_opt(sql, &[]).await?.is_some())
+}
+
+async fn has_foreign_tables(client: &Client) -> Result<bool> {
+    Ok(client.query_one("SELECT to_regclass('awa.ingest') IS NOT NULL", &[]).await?.get(0))
 }

@@ -2,6 +2,7 @@
 
 use crate::csv::CsvFault;
 use crate::jsonb::Corrupt;
+use crate::unique::KEY_LIMIT;
 use std::fmt::{self, Display, Formatter};
 
 /// Result of anything that can fail for the user.
@@ -39,6 +40,10 @@ pub enum Fault {
     Metadata,
     /// Uniqueness options that make no sense.
     Uniqueness(String),
+    /// A given key that is empty or too long: its bytes.
+    KeyLength(usize),
+    /// States of a key without the key.
+    StatesWithoutKey,
     /// Bytes that are not hex.
     Hex(&'static str, String),
     /// Uniqueness states that are not eight bits.
@@ -341,7 +346,7 @@ impl Fault {
             Self::MissingKind => "23502",
             Self::KindLength(_) | Self::QueueLength(_) | Self::Priority(_) | Self::MaxAttempts(_) | Self::TagCount(_) => "23514",
             Self::NotAnObject | Self::UnknownKey(_) | Self::WrongType(..) | Self::State(_) => "22023",
-            Self::Metadata | Self::Uniqueness(_) => "22023",
+            Self::Metadata | Self::Uniqueness(_) | Self::KeyLength(_) | Self::StatesWithoutKey => "22023",
             Self::Hex(..) | Self::Bits(_) | Self::NotAnInteger(..) => "22P02",
             Self::Csv(fault) => fault.sqlstate(),
             Self::NumberRange => "22003",
@@ -365,7 +370,8 @@ impl Fault {
             Self::State(_) => Some("state"),
             Self::Metadata => Some("metadata"),
             Self::Uniqueness(_) => Some("uniqueness"),
-            Self::Bits(_) => Some("unique_states"),
+            Self::KeyLength(_) => Some("unique_key"),
+            Self::Bits(_) | Self::StatesWithoutKey => Some("unique_states"),
             Self::UnworkableTime(_) | Self::Timestamp(..) => Some("run_at"),
             Self::GivenId => Some("job_id"),
             Self::WrongType(key, _) | Self::Hex(key, _) | Self::Nesting(key) | Self::NotAnInteger(key, _) => Some(key),
@@ -392,7 +398,7 @@ impl Fault {
                  unique_states and ordering_key.",
             ),
             Self::State(_) => Some("A new job is available, scheduled or retryable."),
-            Self::Uniqueness(_) => Some(
+            Self::Uniqueness(_) | Self::KeyLength(_) | Self::StatesWithoutKey => Some(
                 "Uniqueness is true, an object with by_queue, by_args, by_period and states, or an object with unique_key and \
                  unique_states.",
             ),
@@ -436,6 +442,8 @@ impl Display for Fault {
             Self::State(state) => write!(f, "unsupported initial state \"{}\"", excerpt(state)),
             Self::Metadata => f.write_str("metadata must be a JSON object"),
             Self::Uniqueness(what) => write!(f, "bad uniqueness: {what}"),
+            Self::KeyLength(n) => write!(f, "bad uniqueness: unique_key must have 1 to {KEY_LIMIT} bytes, and has {n}"),
+            Self::StatesWithoutKey => f.write_str("bad uniqueness: unique_states without unique_key"),
             Self::Hex(key, text) => write!(f, "{key} is not hexadecimal: \"{}\"", excerpt(text)),
             Self::Bits(text) => write!(f, "unique_states must be eight bits, not \"{}\"", excerpt(text)),
             Self::NumberRange => f.write_str("a number is beyond double precision, which awa's clients and workers cannot read"),

@@ -140,7 +140,7 @@ mod tests {
         let both = Record { unique_key: Some(&[1]), uniqueness: Some(Value::Bool(true)), ..Record::default() };
         assert!(matches!(both.draft(&none).unwrap_err(), Fault::Uniqueness(_)));
         let no_key = Record { unique_states: Some("01000000"), ..Record::default() };
-        assert!(matches!(no_key.draft(&none).unwrap_err(), Fault::Uniqueness(_)));
+        assert_eq!(no_key.draft(&none).unwrap_err(), Fault::StatesWithoutKey);
         let id = Record { job_id: Some(1), ..Record::default() };
         assert_eq!(id.draft(&none).unwrap_err(), Fault::GivenId);
     }

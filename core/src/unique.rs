@@ -9,7 +9,7 @@ const STATES: [&str; 8] =
     ["scheduled", "available", "running", "completed", "retryable", "failed", "cancelled", "waiting_external"];
 
 /// Longest key that a caller may bring: the index takes some 2,700 bytes at most, and fingerprints have 16.
-const KEY_LIMIT: usize = 1024;
+pub(crate) const KEY_LIMIT: usize = 1024;
 
 /// The states in which a job holds its key: bit n of the mask, and character n of the text, is state n.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,7 +124,7 @@ impl Uniqueness<'_> {
     pub fn given<'a>(key: Option<&str>, states: Option<&str>) -> Result<Option<Uniqueness<'a>>, Fault> {
         match (key, states) {
             (None, None) => Ok(None),
-            (None, Some(_)) => Err(Fault::Uniqueness("unique_states without unique_key".into())),
+            (None, Some(_)) => Err(Fault::StatesWithoutKey),
             (Some(text), states) => {
                 let key =
                     hex::decode(text.strip_prefix("\\x").unwrap_or(text)).map_err(|_| Fault::Hex("unique_key", text.to_owned()))?;
@@ -136,7 +136,7 @@ impl Uniqueness<'_> {
     /// A key that the caller brings as bytes.
     pub fn given_bytes<'a>(key: Cow<'a, [u8]>, states: Option<&str>) -> Result<Uniqueness<'a>, Fault> {
         if !(1..=KEY_LIMIT).contains(&key.len()) {
-            return Err(Fault::Uniqueness(format!("unique_key must have 1 to {KEY_LIMIT} bytes, and has {}", key.len())));
+            return Err(Fault::KeyLength(key.len()));
         }
         Ok(Uniqueness::Given { key, states: states.map(StateMask::from_bits).transpose()? })
     }
@@ -246,6 +246,6 @@ mod tests {
         assert!(matches!(parse(json!({"states": ["done"]})), Err(Fault::Uniqueness(_))));
         assert!(matches!(parse(json!({"unique_key": "xyz"})), Err(Fault::Hex(..))));
         assert!(matches!(parse(json!({"unique_key": "ab", "by_args": true})), Err(Fault::Uniqueness(_))));
-        assert!(matches!(parse(json!({"unique_states": "01000000"})), Err(Fault::Uniqueness(_))));
+        assert_eq!(parse(json!({"unique_states": "01000000"})), Err(Fault::StatesWithoutKey));
     }
 }

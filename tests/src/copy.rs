@@ -225,7 +225,8 @@ fn lines(rows: &[Row], delimiter: &str, field: impl Fn(Option<String>) -> String
     rows.iter().map(|row| row.fields().map(&field).join(delimiter) + "\n").collect::<String>().into_bytes()
 }
 
-/// A `COPY … FROM STDIN` of `bytes`; returns how many rows the server says it read.
+/// A `COPY … FROM STDIN` of `bytes`; returns how many rows the server says it read. If it is refused before the first byte, for want of a
+/// privilege for example, the connection is of no use afterwards: tokio-postgres then sends one Sync too many.
 pub async fn copy_in(client: &Client, statement: &str, bytes: impl Into<Bytes>) -> Result<u64, Error> {
     let mut sink = pin!(client.copy_in(statement).await?);
     sink.send(bytes.into()).await?;

@@ -20,7 +20,7 @@ impl AwaPool {
         Ok(Self { pool, backend, staged: Vec::new() })
     }
 
-    pub fn stage(&mut self, batches: &[Vec<Job>]) {
+    pub fn stage(&mut self, batches: Vec<Vec<Job>>) {
         self.staged = batches.iter().map(|jobs| jobs.iter().map(Job::to_params).collect()).collect();
     }
 }

@@ -39,8 +39,8 @@ impl Candidate for Enqueue {
         Pace::Single
     }
 
-    fn stage(&mut self, batches: &[Vec<Job>]) {
-        self.staged = batches.to_vec();
+    fn stage(&mut self, batches: Vec<Vec<Job>>) {
+        self.staged = batches;
     }
 
     fn call(&mut self, batch: usize) -> Call<'_> {

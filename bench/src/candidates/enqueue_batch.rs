@@ -1,12 +1,9 @@
 //! `awa.enqueue_batch`: the whole batch as one JSON parameter, one result row a job.
 
-use std::error::Error;
-
 use anyhow::Result;
-use bytes::BytesMut;
-use tokio_postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{Client, Statement};
 
+use super::text::Text;
 use super::{Call, Candidate, backend_of};
 use crate::jobs::Job;
 use crate::stores::{Store, Stores};
@@ -52,36 +49,15 @@ impl Candidate for EnqueueBatch {
         self.store
     }
 
-    fn stage(&mut self, batches: &[Vec<Job>]) {
-        self.staged = batches.to_vec();
+    fn stage(&mut self, batches: Vec<Vec<Job>>) {
+        self.staged = batches;
     }
 
     fn call(&mut self, batch: usize) -> Call<'_> {
         Box::pin(async move {
-            let json = JsonText(serde_json::to_string(&self.staged[batch])?);
+            let json = Text(serde_json::to_vec(&self.staged[batch])?.into());
             let rows = self.client.query(&self.statement, &[&json]).await?;
             Ok(rows.iter().filter(|row| row.get::<_, Option<i64>>(1).is_some()).count())
         })
     }
-}
-
-/// JSON sent in the text format, as drivers that bind strings send it.
-#[derive(Debug)]
-struct JsonText(String);
-
-impl ToSql for JsonText {
-    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
-        out.extend_from_slice(self.0.as_bytes());
-        Ok(IsNull::No)
-    }
-
-    fn accepts(ty: &Type) -> bool {
-        *ty == Type::JSONB
-    }
-
-    fn encode_format(&self, _: &Type) -> Format {
-        Format::Text
-    }
-
-    to_sql_checked!();
 }

@@ -39,7 +39,7 @@ impl Candidate for InsertJobCompat {
         Pace::Single
     }
 
-    fn stage(&mut self, batches: &[Vec<Job>]) {
+    fn stage(&mut self, batches: Vec<Vec<Job>>) {
         self.staged = batches.iter().map(|jobs| jobs.iter().map(Job::to_params).collect()).collect();
     }
 

@@ -31,7 +31,7 @@ impl Candidate for InsertMany {
         Pace::Slow
     }
 
-    fn stage(&mut self, batches: &[Vec<Job>]) {
+    fn stage(&mut self, batches: Vec<Vec<Job>>) {
         self.0.stage(batches);
     }
 

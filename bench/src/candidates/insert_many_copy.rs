@@ -28,7 +28,7 @@ impl Candidate for InsertManyCopy {
         Pace::Slow
     }
 
-    fn stage(&mut self, batches: &[Vec<Job>]) {
+    fn stage(&mut self, batches: Vec<Vec<Job>>) {
         self.0.stage(batches);
     }
 

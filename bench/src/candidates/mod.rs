@@ -2,25 +2,42 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 
 use anyhow::Result;
 
 use crate::jobs::Job;
-use crate::stores::{Store, Stores};
+use crate::stores::{Offer, Store, Stores};
+use rows::Format;
 
 mod awa_pool;
+mod batch;
 mod copy_floor;
+mod copy_ingest;
 mod enqueue;
 mod enqueue_batch;
 mod enqueue_columns;
+mod enqueue_csv;
 mod insert_job_compat;
 mod insert_many;
 mod insert_many_copy;
 mod params_batch;
 mod params_copy;
+mod rows;
+mod text;
 
 /// A call under way. It yields the number of jobs that the way reported as enqueued.
 pub type Call<'a> = Pin<Box<dyn Future<Output = Result<usize>> + 'a>>;
+/// The question for a summary under way.
+pub type Summing<'a> = Pin<Box<dyn Future<Output = Result<Option<Summary>>> + 'a>>;
+
+/// What the server says of a candidate's last call.
+pub struct Summary {
+    /// From the first lane lock to the end of the statement, the commit not included.
+    pub lane_hold: Duration,
+    /// The whole statement, the commit not included.
+    pub elapsed: Duration,
+}
 
 /// One way to enqueue a batch of jobs, on a connection of its own.
 pub trait Candidate {
@@ -39,16 +56,26 @@ pub trait Candidate {
     }
 
     /// Takes over the batches of the next block, in the form the way starts from. Not timed.
-    fn stage(&mut self, batches: &[Vec<Job>]);
+    fn stage(&mut self, batches: Vec<Vec<Job>>);
+
+    /// Makes the bytes to send of what is staged, in the cases that leave this out of the timing.
+    fn render(&mut self) {}
 
     /// Enqueues and commits one of the staged batches. Timed.
     fn call(&mut self, batch: usize) -> Call<'_>;
+
+    /// Asks the server about the call that was just made, where it keeps a summary. Not timed.
+    fn summary(&self) -> Summing<'_> {
+        Box::pin(async { Ok(None) })
+    }
 }
 
 /// How much of a candidate a round can afford.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
     Fast,
+    /// Sends bytes that could lie ready: also takes part in the cases in which they do, up to a million jobs a call.
+    Streaming,
     /// Enqueues job by job whatever the batch: fewer jobs, and only in every third round.
     Slow,
     /// Calls a function for each job: small batches only, and fewer jobs.
@@ -64,10 +91,16 @@ pub const ENQUEUE: &str = "enqueue";
 pub const ENQUEUE_BATCH: &str = "enqueue_batch";
 pub const ENQUEUE_BATCH_EMBEDDED: &str = "enqueue_batch_embedded";
 pub const ENQUEUE_COLUMNS: &str = "enqueue_columns";
+pub const COPY_CSV: &str = "copy_csv";
+pub const COPY_BINARY: &str = "copy_binary";
+pub const COPY_CSV_EMBEDDED: &str = "copy_csv_embedded";
+pub const COPY_BINARY_EMBEDDED: &str = "copy_binary_embedded";
+pub const ENQUEUE_CSV: &str = "enqueue_csv";
 pub const FLOOR: &str = "floor";
+pub const FLOOR_BINARY: &str = "floor_binary";
 
 /// Every name, in the report's order: this is also the order in which candidates are created.
-pub const NAMES: [&str; 10] = [
+pub const NAMES: [&str; 16] = [
     INSERT_MANY,
     INSERT_MANY_COPY,
     PARAMS_BATCH,
@@ -77,16 +110,32 @@ pub const NAMES: [&str; 10] = [
     ENQUEUE_BATCH,
     ENQUEUE_BATCH_EMBEDDED,
     ENQUEUE_COLUMNS,
+    COPY_CSV,
+    COPY_BINARY,
+    COPY_CSV_EMBEDDED,
+    COPY_BINARY_EMBEDDED,
+    ENQUEUE_CSV,
     FLOOR,
+    FLOOR_BINARY,
 ];
 
-/// Those of the names that need the extension in the server.
-pub fn needs_extension(name: &str) -> bool {
-    matches!(name, ENQUEUE | ENQUEUE_BATCH | ENQUEUE_BATCH_EMBEDDED | ENQUEUE_COLUMNS)
+/// What the candidate called `name` needs to find in the server.
+pub fn need(name: &str) -> Offer {
+    match name {
+        ENQUEUE | ENQUEUE_BATCH | ENQUEUE_BATCH_EMBEDDED | ENQUEUE_COLUMNS => Offer::Functions,
+        COPY_CSV | COPY_BINARY | COPY_CSV_EMBEDDED | COPY_BINARY_EMBEDDED | ENQUEUE_CSV => Offer::ForeignTables,
+        _ => Offer::Nothing,
+    }
+}
+
+/// The floor that COPYs in the same format as the candidate called `name`.
+pub fn floor_of(name: &str) -> &'static str {
+    if matches!(name, COPY_BINARY | COPY_BINARY_EMBEDDED) { FLOOR_BINARY } else { FLOOR }
 }
 
 /// Connects the candidate called `name`, one of [`NAMES`].
 pub async fn create(name: &str, stores: &Stores) -> Result<Box<dyn Candidate>> {
+    let copy = |name, store, format| copy_ingest::CopyIngest::new(name, store, format, stores);
     Ok(match name {
         INSERT_MANY => Box::new(insert_many::InsertMany::new(stores).await?),
         INSERT_MANY_COPY => Box::new(insert_many_copy::InsertManyCopy::new(stores).await?),
@@ -97,7 +146,13 @@ pub async fn create(name: &str, stores: &Stores) -> Result<Box<dyn Candidate>> {
         ENQUEUE_BATCH => Box::new(enqueue_batch::EnqueueBatch::attached(stores).await?),
         ENQUEUE_BATCH_EMBEDDED => Box::new(enqueue_batch::EnqueueBatch::embedded(stores).await?),
         ENQUEUE_COLUMNS => Box::new(enqueue_columns::EnqueueColumns::new(stores).await?),
-        FLOOR => Box::new(copy_floor::CopyFloor::new(stores).await?),
+        COPY_CSV => Box::new(copy(COPY_CSV, Store::Awa, Format::Csv).await?),
+        COPY_BINARY => Box::new(copy(COPY_BINARY, Store::Awa, Format::Binary).await?),
+        COPY_CSV_EMBEDDED => Box::new(copy(COPY_CSV_EMBEDDED, Store::Embedded, Format::Csv).await?),
+        COPY_BINARY_EMBEDDED => Box::new(copy(COPY_BINARY_EMBEDDED, Store::Embedded, Format::Binary).await?),
+        ENQUEUE_CSV => Box::new(enqueue_csv::EnqueueCsv::new(stores).await?),
+        FLOOR => Box::new(copy_floor::CopyFloor::new(FLOOR, Format::Csv, stores).await?),
+        FLOOR_BINARY => Box::new(copy_floor::CopyFloor::new(FLOOR_BINARY, Format::Binary, stores).await?),
         _ => unreachable!("no candidate is called {name}"),
     })
 }

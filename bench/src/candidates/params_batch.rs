@@ -32,7 +32,7 @@ impl Candidate for ParamsBatch {
         self.awa.backend
     }
 
-    fn stage(&mut self, batches: &[Vec<Job>]) {
+    fn stage(&mut self, batches: Vec<Vec<Job>>) {
         self.awa.stage(batches);
     }
 

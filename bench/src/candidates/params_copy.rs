@@ -29,7 +29,7 @@ impl Candidate for ParamsCopy {
         self.awa.backend
     }
 
-    fn stage(&mut self, batches: &[Vec<Job>]) {
+    fn stage(&mut self, batches: Vec<Vec<Job>>) {
         self.awa.stage(batches);
     }
 

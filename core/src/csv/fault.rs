@@ -57,11 +57,13 @@ impl Display for CsvFault {
             Self::StrayQuote => f.write_str("quote in an unquoted field"),
             Self::OpenQuote => f.write_str("quoted field is not closed"),
             Self::TextBehindQuote => f.write_str("text behind the closing quote of a field"),
-            Self::FieldCount(have, want) => write!(f, "must have {want} fields, and has {have}"),
+            Self::FieldCount(have, want) => {
+                write!(f, "must have {want} field{}, and has {have}", if *want == 1 { "" } else { "s" })
+            }
             Self::NotUtf8 => f.write_str("text is not valid UTF-8"),
             Self::NulByte => f.write_str("text has a NUL byte"),
             Self::UnknownColumn(name) => write!(f, "unknown column \"{}\"", excerpt(name)),
-            Self::RepeatedColumn(column) => write!(f, "column {column} again"),
+            Self::RepeatedColumn(column) => write!(f, "column {column} is named twice"),
             Self::JobId => f.write_str("column job_id cannot be given"),
         }
     }

@@ -96,11 +96,11 @@ impl<'a> Fields<'a> {
             let (result, read, written, ended) = self.parser.read_record(&self.input[self.at..], &mut self.text[end..], &mut [0]);
             self.at += read;
             end += written;
-            if ended == 1 {
+            if ended == 1 || result == ReadRecordResult::End {
                 // The byte that ends a field was read with it. At the end of the input there is none.
                 let raw = &self.input[start..self.at - usize::from(read > 0)];
                 check_quotes(raw, &self.text[filled..end])?;
-                return Ok((end, result == ReadRecordResult::Record));
+                return Ok((end, matches!(result, ReadRecordResult::Record | ReadRecordResult::End)));
             }
             if result == ReadRecordResult::OutputFull {
                 self.grow();

@@ -58,7 +58,13 @@ impl Column {
             let array = pg_sys::pg_detoast_datum(array.cast_mut_ptr()).cast::<pg_sys::ArrayType>();
             let dimensions = (*array).ndim;
             let length = pg_sys::ArrayGetNItems(dimensions, array.add(1).cast::<i32>()) as usize;
-            Self { name, dimensions, length, iterator: pg_sys::array_create_iterator(array, 0, std::ptr::null_mut()), constant: None }
+            Self {
+                name,
+                dimensions,
+                length,
+                iterator: pg_sys::array_create_iterator(array, 0, std::ptr::null_mut()),
+                constant: None,
+            }
         }
     }
 

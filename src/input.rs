@@ -35,7 +35,8 @@ pub fn tags<'a>(text: &str, buffer: &'a mut Vec<u8>) -> Result<&'a [u8]> {
     }
     let input = c_string(text)?;
     // SAFETY: the input function of arrays, with a C string, the elements' type and no modifier.
-    let array = unsafe { pg_sys::OidInputFunctionCall(Oid::from(pg_sys::F_ARRAY_IN), input.as_ptr().cast_mut(), pg_sys::TEXTOID, -1) };
+    let array =
+        unsafe { pg_sys::OidInputFunctionCall(Oid::from(pg_sys::F_ARRAY_IN), input.as_ptr().cast_mut(), pg_sys::TEXTOID, -1) };
     text_array(Some(array), buffer)?;
     Ok(buffer)
 }

@@ -1,8 +1,8 @@
 //! Memory that is emptied from row to row.
 #![allow(unsafe_code)]
 
-use pgrx::pg_sys::{self, MemoryContext};
 use pgrx::PgMemoryContexts;
+use pgrx::pg_sys::{self, MemoryContext};
 
 /// A memory context for what the server allocates for one row.
 pub struct RowMemory(MemoryContext);

@@ -52,9 +52,7 @@ impl Cell {
             None => (&[Kind::Int8], "bigint"),
             Some(Column::Kind | Column::Queue | Column::State | Column::UniqueStates) => (&[Kind::Text], "text or varchar"),
             Some(Column::Args | Column::Metadata | Column::Uniqueness) => (&[Kind::Json], "jsonb"),
-            Some(Column::Priority | Column::MaxAttempts) => {
-                (&[Kind::Int2, Kind::Int4, Kind::Int8], "smallint, integer or bigint")
-            }
+            Some(Column::Priority | Column::MaxAttempts) => (&[Kind::Int2, Kind::Int4, Kind::Int8], "smallint, integer or bigint"),
             Some(Column::RunAt) => (&[Kind::Time], "timestamptz"),
             Some(Column::Tags) => (&[Kind::TextArray, Kind::Json], "text[] or jsonb"),
             Some(Column::UniqueKey | Column::OrderingKey) => (&[Kind::Bytes], "bytea"),

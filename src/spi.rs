@@ -187,12 +187,7 @@ impl Session {
     ///
     /// # Safety
     /// The tuplestore and its descriptor live until the session closes or another store takes the name.
-    pub unsafe fn register(
-        &self,
-        name: &'static CStr,
-        descriptor: pg_sys::TupleDesc,
-        store: *mut pg_sys::Tuplestorestate,
-    ) {
+    pub unsafe fn register(&self, name: &'static CStr, descriptor: pg_sys::TupleDesc, store: *mut pg_sys::Tuplestorestate) {
         // SAFETY: the relation's struct is allocated in the session's memory; the caller vouches for what it points to.
         unsafe {
             pg_sys::SPI_unregister_relation(name.as_ptr());

@@ -10,7 +10,8 @@ use pgrx::pg_sys::{self, Datum};
 
 /// One row; a storage that refuses jobs is reported, not raised. Needs SELECT on awa's state tables where awa is installed.
 pub fn status(call: &Call) -> Result<Option<Datum>> {
-    let (awa, storage) = spi::connect(|session| (AwaEngine::look_up(session, View::Caller), Storage::resolve(session, View::Caller)));
+    let (awa, storage) =
+        spi::connect(|session| (AwaEngine::look_up(session, View::Caller), Storage::resolve(session, View::Caller)));
     let (problem, hint) = match &storage {
         Ok(_) => (None, None),
         Err(error) => (Some(error.to_string()), error.hint()),

@@ -30,7 +30,7 @@ use stores::Stores;
 #[derive(Parser)]
 struct Options {
     /// Measured rounds of each case; slow paths take part in every third, and batches above 100,000 have at most five
-    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
 
     /// Jobs per call [default: 1,100,500,10000,1000000]

@@ -67,7 +67,7 @@ fn draft<'r>(row: &Row<'r>, tags: &'r mut Vec<u8>) -> std::result::Result<Draft<
             row.get(column)
         };
         let json = |column| get(column).map(|text| Ok::<_, Fault>(Value::root(input::jsonb(text)?)?)).transpose();
-        let bytes = |column| get(column).map(input::bytea).transpose();
+        let bytes = |column: Column| get(column).map(|text| input::bytea(column.name(), text)).transpose();
         let integer = |column: Column| get(column).map(|text| input::integer(column.name(), text)).transpose();
         Ok::<_, Fault>(Record {
             kind: get(Column::Kind),

@@ -199,13 +199,15 @@ impl<R: Results> Ingest<R> {
             );
         }
         let begun = Instant::now();
-        let summary = spi::connect(|session| self.write(session))?;
+        let (summary, held) = spi::connect(|session| self.write(session))?;
         self.spool.close();
         self.segments.close();
-        Ok((self.results, Summary { elapsed: self.opened.1.elapsed(), writing: begun.elapsed(), ..summary }))
+        let lane_hold = held.map_or(Duration::ZERO, |held| held.elapsed());
+        Ok((self.results, Summary { elapsed: self.opened.1.elapsed(), writing: begun.elapsed(), lane_hold, ..summary }))
     }
 
-    fn write(&mut self, session: &Session) -> Result<Summary> {
+    /// Returns when the first lane was asked for, if any was.
+    fn write(&mut self, session: &Session) -> Result<(Summary, Option<Instant>)> {
         if self.streams {
             self.check_storage(session)?;
         }
@@ -219,7 +221,7 @@ impl<R: Results> Ingest<R> {
         }
 
         self.lanes.open_segments().for_each(|segment| self.segments.put(segment, self.lanes.get(segment.lane)));
-        let held = Instant::now();
+        let begun = Instant::now();
         let reserved = lanes::reserve(session, &self.storage, &self.lanes)?;
         let (lanes, ready) = (self.lanes.in_order().len(), self.lanes.jobs());
         let position = if ready > 0 { Some(ring::current(session, &self.storage)?) } else { None };
@@ -230,12 +232,12 @@ impl<R: Results> Ingest<R> {
             write::ready(session, &position, reserved.starts, now, ready)?;
             notify::queues(&self.router, &self.lanes);
         }
-        let lane_hold = if lanes > 0 { held.elapsed() } else { Duration::ZERO };
         if self.deferred > 0 {
             write::deferred(session, &self.storage, now, self.deferred)?;
         }
         let (jobs, deferred) = (self.jobs, self.deferred);
-        Ok(Summary { jobs, deferred, lanes, lane_lock_wait: reserved.waited, lane_hold, ..Summary::default() })
+        let summary = Summary { jobs, deferred, lanes, lane_lock_wait: reserved.waited, ..Summary::default() };
+        Ok((summary, (lanes > 0).then_some(begun)))
     }
 
     /// While a client streamed, awa may have been migrated, rolled back or installed: its jobs must not go where nobody works them.

@@ -21,8 +21,12 @@ pub fn jsonb<'a>(text: &str) -> Result<&'a [u8]> {
     Ok(datum.map_or(&[], |datum| unsafe { datum::bytes(datum) }))
 }
 
-/// The bytes of a `bytea`, in the current memory context. Raises 22P02.
-pub fn bytea<'a>(text: &str) -> Result<&'a [u8]> {
+/// The bytes of a `bytea`, in the current memory context. Raises 22P02; bad hex is a fault, since the server has another code for it.
+pub fn bytea<'a>(name: &'static str, text: &str) -> Result<&'a [u8]> {
+    let hex = text.strip_prefix("\\x").map(str::as_bytes);
+    if hex.is_some_and(|digits| digits.len() % 2 != 0 || !digits.iter().all(u8::is_ascii_hexdigit)) {
+        return Err(Fault::Hex(name, text.to_owned()));
+    }
     let datum = read(pg_sys::byteain, &c_string(text)?, &[]);
     // SAFETY: a new bytea.
     Ok(datum.map_or(&[], |datum| unsafe { datum::bytes(datum) }))

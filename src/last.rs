@@ -8,64 +8,69 @@ use awa_ingest_core::outcome::Outcome;
 use pgrx::datum::Interval;
 use pgrx::pg_sys::{self, Datum, SubTransactionId};
 use pgrx::{IntoDatum, pg_guard};
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::ffi::{CString, c_void};
 use std::fmt::Write;
+use std::rc::Rc;
 use std::time::Duration;
 
 struct Last {
     outcome: Outcome,
     summary: Summary,
     /// The subtransaction that did it, as long as it can be rolled back.
-    open: Option<SubTransactionId>,
+    open: Cell<Option<SubTransactionId>>,
 }
 
 thread_local! {
-    static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
+    /// A cell, never borrowed: transactions also end in the middle of whatever the session is doing, when it is terminated.
+    static LAST: Cell<Option<Rc<Last>>> = const { Cell::new(None) };
+}
+
+fn last() -> Option<Rc<Last>> {
+    let last = LAST.take();
+    LAST.set(last.clone());
+    last
 }
 
 /// Keeps the outcome of a statement.
 pub fn remember(outcome: Outcome, summary: Summary) {
     // SAFETY: called inside a transaction.
     let open = Some(unsafe { pg_sys::GetCurrentSubTransactionId() });
-    LAST.set(Some(Last { outcome, summary, open }));
+    LAST.set(Some(Rc::new(Last { outcome, summary, open: Cell::new(open) })));
 }
 
 /// `awa.last_ingest`: a row `(ord, job_id, conflicts_with)` for each job of the last statement, in input order. Raises 54000 if that
 /// was too much to remember.
 pub fn last_ingest(call: &Call) -> Result<Option<Datum>> {
     let mut rows = call.rows();
-    LAST.with_borrow(|last| {
-        let Some(last) = last else { return Ok(None) };
-        for fate in last.outcome.fates().ok_or(Error::OutcomeForgotten)? {
-            rows.put([Some(fate.ord), fate.job_id, fate.conflicts_with].map(IntoDatum::into_datum));
-            if fate.ord % 4096 == 0 {
-                pgrx::check_for_interrupts!();
-            }
+    let Some(last) = last() else { return Ok(None) };
+    for fate in last.outcome.fates().ok_or(Error::OutcomeForgotten)? {
+        rows.put([Some(fate.ord), fate.job_id, fate.conflicts_with].map(IntoDatum::into_datum));
+        if fate.ord % 4096 == 0 {
+            pgrx::check_for_interrupts!();
         }
-        Ok(None)
-    })
+    }
+    Ok(None)
 }
 
 /// `awa.last_ingest_summary`: one row about the last statement, or none.
 pub fn last_ingest_summary(call: &Call) -> Result<Option<Datum>> {
     let mut rows = call.rows();
-    LAST.with_borrow(|last| {
-        let Some(Last { outcome, summary, .. }) = last else { return };
-        let (enqueued, skipped) = outcome.counts();
-        rows.put([
-            (summary.jobs as i64).into_datum(),
-            enqueued.into_datum(),
-            skipped.into_datum(),
-            (summary.deferred as i64).into_datum(),
-            (summary.lanes as i32).into_datum(),
-            outcome.ranges().map(|ranges| multirange(&ranges)),
-            interval(summary.elapsed),
-            interval(summary.writing),
-            interval(summary.lane_lock_wait),
-            interval(summary.lane_hold),
-        ]);
-    });
+    let Some(last) = last() else { return Ok(None) };
+    let Last { outcome, summary, .. } = &*last;
+    let (enqueued, skipped) = outcome.counts();
+    rows.put([
+        (summary.jobs as i64).into_datum(),
+        enqueued.into_datum(),
+        skipped.into_datum(),
+        (summary.deferred as i64).into_datum(),
+        (summary.lanes as i32).into_datum(),
+        outcome.ranges().map(|ranges| multirange(&ranges)),
+        interval(summary.elapsed),
+        interval(summary.writing),
+        interval(summary.lane_lock_wait),
+        interval(summary.lane_hold),
+    ]);
     Ok(None)
 }
 
@@ -104,7 +109,7 @@ unsafe extern "C-unwind" fn transaction_ends(event: pg_sys::XactEvent::Type, _ar
     match event {
         pg_sys::XactEvent::XACT_EVENT_ABORT => forget(|_| true),
         pg_sys::XactEvent::XACT_EVENT_COMMIT | pg_sys::XactEvent::XACT_EVENT_PREPARE => {
-            LAST.with_borrow_mut(|last| last.iter_mut().for_each(|last| last.open = None));
+            last().inspect(|last| last.open.set(None));
         }
         _ => {}
     }
@@ -124,5 +129,7 @@ unsafe extern "C-unwind" fn subtransaction_ends(
 }
 
 fn forget(is_gone: impl Fn(SubTransactionId) -> bool) {
-    LAST.with_borrow_mut(|last| drop(last.take_if(|last| last.open.is_some_and(is_gone))));
+    if last().is_some_and(|last| last.open.get().is_some_and(is_gone)) {
+        LAST.set(None);
+    }
 }

@@ -93,7 +93,11 @@ impl Reader {
         // SAFETY: the caller vouches for the descriptor, which is only read.
         let descriptor = unsafe { PgTupleDesc::from_pg_unchecked(descriptor) };
         let live = descriptor.iter().enumerate().filter(|(_, attribute)| !attribute.is_dropped());
-        let cells = live.map(|(place, attribute)| Cell::new(place, attribute.name(), attribute.atttypid));
+        let cells = live.map(|(place, attribute)| match attribute.attgenerated as u8 {
+            // Computed when it is read, which never happens.
+            b'v' => Err(Error::VirtualColumn(attribute.name().to_owned())),
+            _ => Cell::new(place, attribute.name(), attribute.atttypid),
+        });
         Ok(Self { cells: cells.collect::<Result<_>>()? })
     }
 

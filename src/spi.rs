@@ -204,14 +204,14 @@ impl Session {
     }
 
     fn plan(&self, statement: Statement, target: &Target) -> pg_sys::SPIPlanPtr {
-        PLANS.with_borrow_mut(|plans| match plans.get(&(statement, target.clone())) {
-            Some(plan) => *plan,
-            None => {
-                let plan = prepare(&statement.sql(target), statement.arguments());
-                plans.insert((statement, target.clone()), plan);
-                plan
-            }
-        })
+        // Not borrowed while the server works: that may end in any way.
+        let key = (statement, target.clone());
+        if let Some(plan) = PLANS.with_borrow(|plans| plans.get(&key).copied()) {
+            return plan;
+        }
+        let plan = prepare(&statement.sql(target), statement.arguments());
+        PLANS.with_borrow_mut(|plans| plans.insert(key, plan));
+        plan
     }
 }
 

@@ -130,6 +130,8 @@ pub enum Error {
     UnknownColumn(String),
     /// A column of a foreign table has a type that its jobs cannot be read from: column, and the types it may have.
     ColumnType(String, &'static str),
+    /// A generated column of a foreign table that has no value when its row is written.
+    VirtualColumn(String),
     /// An option that foreign tables do not have.
     UnknownOption(String),
     /// An option of a foreign table has a bad value.
@@ -171,7 +173,7 @@ impl Error {
             Self::ArrayLength(..) | Self::ArrayDimensions(_) => "22023",
             Self::UnknownStorage(_) | Self::DamagedLane(..) => "55000",
             Self::ClaimsHidden | Self::RowsLeftOut(..) | Self::MixedOwners(_) => "55000",
-            Self::CanonicalEngine | Self::WriteOnlyTable(_) => "0A000",
+            Self::CanonicalEngine | Self::WriteOnlyTable(_) | Self::VirtualColumn(_) => "0A000",
             Self::StorageChanged => "40001",
             Self::UnknownColumn(_) => "42703",
             Self::ColumnType(..) => "42804",
@@ -256,6 +258,7 @@ impl Error {
                 "Columns are kind, queue, args, state, priority, max_attempts, run_at, metadata, tags, unique_key, unique_states, \
                  ordering_key, uniqueness and job_id.",
             ),
+            Self::VirtualColumn(_) => Some("Declare it STORED."),
             Self::UnknownOption(_) => {
                 Some("Options are kind, queue, priority, max_attempts, on_conflict, uniqueness, tags and batch_size.")
             }
@@ -303,6 +306,7 @@ impl Display for Error {
             Self::WriteOnlyTable(name) => write!(f, "foreign table \"{name}\" is write-only: it takes INSERT and COPY FROM"),
             Self::UnknownColumn(name) => write!(f, "jobs have no column \"{name}\""),
             Self::ColumnType(name, types) => write!(f, "column \"{name}\" must be of type {types}"),
+            Self::VirtualColumn(name) => write!(f, "column \"{name}\" is generated when it is read, and jobs are only written"),
             Self::UnknownOption(name) => write!(f, "unknown option \"{name}\""),
             Self::Option(name, fault) => write!(f, "option \"{name}\": {fault}"),
             Self::OutcomeForgotten => f.write_str("the ids of the last COPY or INSERT are too scattered to be remembered"),

@@ -139,7 +139,7 @@ unsafe fn take(statement: *mut EState, target: *mut ResultRelInfo, slot: *mut Tu
     }
 }
 
-/// Whether somebody looks at the row once it is inserted: RETURNING, or a trigger.
+/// Whether somebody looks at the row once it is inserted: RETURNING, a trigger, or a view's check option.
 ///
 /// # Safety
 /// As for [`begin`].
@@ -147,7 +147,9 @@ unsafe fn is_outcome_wanted(target: *mut ResultRelInfo) -> bool {
     // SAFETY: set up before the first row.
     unsafe {
         let triggers = (*target).ri_TrigDesc.as_ref();
-        !(*target).ri_projectReturning.is_null() || triggers.is_some_and(|triggers| triggers.trig_insert_after_row)
+        !(*target).ri_projectReturning.is_null()
+            || !(*target).ri_WithCheckOptions.is_null()
+            || triggers.is_some_and(|triggers| triggers.trig_insert_after_row)
     }
 }
 
@@ -168,9 +170,8 @@ unsafe extern "C-unwind" fn batch_size(target: *mut ResultRelInfo) -> c_int {
     // SAFETY: passed on from the server.
     unsafe {
         let triggers = (*target).ri_TrigDesc.as_ref().is_some_and(|triggers| triggers.trig_insert_before_row);
-        let checks = !(*target).ri_WithCheckOptions.is_null();
         match stream(target) {
-            Some(Some(stream)) if !is_outcome_wanted(target) && !triggers && !checks => stream.batch_size(),
+            Some(Some(stream)) if !is_outcome_wanted(target) && !triggers => stream.batch_size(),
             _ => 1,
         }
     }

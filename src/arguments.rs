@@ -5,7 +5,7 @@ use crate::datum;
 use crate::entry::Call;
 use awa_ingest_core::error::{Error, Fault, Result};
 use awa_ingest_core::job::Draft;
-use awa_ingest_core::jsonb::{MOST_STRINGS, Value, write_strings};
+use awa_ingest_core::jsonb::{LARGEST, MOST_STRINGS, Value, write_strings};
 use awa_ingest_core::record::{NO_DEFAULTS, Record};
 use pgrx::pg_sys::{self, Datum};
 
@@ -21,6 +21,9 @@ pub fn text_array(datum: Option<Datum>, buffer: &mut Vec<u8>) -> std::result::Re
     let mut tags = [""; MOST_STRINGS];
     for tag in &mut tags[..array.length] {
         *tag = text(array.next())?.ok_or(NO_TAGS)?;
+    }
+    if tags.iter().map(|tag| tag.len()).sum::<usize>() > LARGEST {
+        return Err(Fault::Oversize("tags"));
     }
     write_strings(&tags[..array.length], buffer);
     Ok(Some(Value::root(buffer)?))

@@ -229,7 +229,7 @@ impl<R: Results> Ingest<R> {
         // Read behind the lane locks, the clock runs in lane order.
         let now = server::clock();
         if let Some(position) = position {
-            write::ready(session, &position, reserved.starts, now, ready)?;
+            write::ready(session, &self.spool, &position, reserved.starts, now, ready)?;
             notify::queues(&self.router, &self.lanes);
         }
         if self.deferred > 0 {

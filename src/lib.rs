@@ -12,6 +12,7 @@ mod claims;
 mod context;
 mod csv;
 mod datum;
+mod direct;
 mod drop_guard;
 mod entry;
 mod foreign;

@@ -19,6 +19,8 @@ pub struct Position {
     pub generation: i64,
     /// The slot's partition, or the parent where going past it would skip somebody's rules.
     pub target: Target,
+    /// The partition of ready rows, if that is where they go.
+    pub partition: Option<Oid>,
 }
 
 thread_local! {
@@ -38,7 +40,8 @@ pub fn current(session: &Session, storage: &Storage) -> Result<Position> {
         if locked == Some(slot) {
             LAST.set(Some((storage.schema_oid, slot)));
             let direct = writes_directly(storage, slot);
-            return Ok(Position { slot, generation, target: Target { slot: direct.then_some(slot), ..storage.target.clone() } });
+            let target = Target { slot: direct.then_some(slot), ..storage.target.clone() };
+            return Ok(Position { slot, generation, target, partition: partition(storage, slot).filter(|_| direct) });
         }
         let wanted = partition(storage, slot);
         lock(wanted.ok_or_else(|| Error::UnknownStorage(format!("partition {slot} of ready_entries is missing")))?);

@@ -86,7 +86,7 @@ impl<const N: usize> Store<N> {
 }
 
 const SPOOL: &CStr = c"awa_ingest_spool";
-const SPOOL_COLUMNS: [Column; 17] = [
+const SPOOL_COLUMNS: [Column; 16] = [
     (c"ord", pg_sys::INT8OID),
     (c"job_id", pg_sys::INT8OID),
     (c"kind", pg_sys::TEXTOID),
@@ -96,8 +96,7 @@ const SPOOL_COLUMNS: [Column; 17] = [
     (c"priority", pg_sys::INT2OID),
     (c"max_attempts", pg_sys::INT2OID),
     (c"run_at", pg_sys::TIMESTAMPTZOID),
-    (c"metadata", pg_sys::JSONBOID),
-    (c"tags", pg_sys::JSONBOID),
+    (c"payload", pg_sys::JSONBOID),
     (c"unique_key", pg_sys::BYTEAOID),
     (c"unique_states", pg_sys::TEXTOID),
     (c"claims", pg_sys::BOOLOID),
@@ -109,8 +108,8 @@ const SPOOL_COLUMNS: [Column; 17] = [
 const ORD: usize = 0;
 const JOB_ID: usize = 1;
 const RUN_AT: usize = 8;
-const LANE: usize = 15;
-const POSITION: usize = 16;
+const LANE: usize = 14;
+const POSITION: usize = 15;
 
 /// A job as it is spooled.
 pub struct Spooled<'a> {
@@ -134,14 +133,15 @@ pub struct Spooled<'a> {
 
 /// The jobs of a call.
 pub struct Spool {
-    store: Store<17>,
+    store: Store<16>,
     arena: Arena,
+    payload: Vec<u8>,
 }
 
 impl Spool {
     /// An empty spool in the current memory context.
     pub fn new() -> Self {
-        Self { store: Store::new(SPOOL, &SPOOL_COLUMNS, settings::spool_memory()), arena: Arena::default() }
+        Self { store: Store::new(SPOOL, &SPOOL_COLUMNS, settings::spool_memory()), arena: Arena::default(), payload: Vec::new() }
     }
 
     /// An empty spool that lives as long as this one.
@@ -171,8 +171,8 @@ impl Spool {
             None => arena.jsonb(&Value::EMPTY_OBJECT),
         };
         let state = arena.bytes(job.state.name().as_bytes());
-        let metadata = job.metadata.map(|metadata| arena.jsonb(&Value::Object(metadata)));
-        let tags = job.tags.map(|tags| arena.jsonb(&Value::Array(tags)));
+        job.payload(&mut self.payload);
+        let payload = (!self.payload.is_empty()).then(|| arena.bytes(&self.payload));
         let key = job.unique.as_ref().map(|unique| arena.bytes(&unique.key));
         let states = job.unique.as_ref().and_then(|unique| unique.states).map(|states| arena.bytes(&states.text()));
         let datum = |offset: Offset| self.arena.datum(offset);
@@ -186,8 +186,7 @@ impl Spool {
             Some(Datum::from(job.priority)),
             Some(Datum::from(job.max_attempts)),
             row.run_at.map(Datum::from),
-            metadata.map(datum),
-            tags.map(datum),
+            payload.map(datum),
             key.map(datum),
             states.map(datum),
             Some(Datum::from(row.claims)),
@@ -195,6 +194,48 @@ impl Spool {
             row.place.map(|(lane, _)| Datum::from(lane as i32 + 1)),
             row.place.map(|(_, position)| Datum::from(position)),
         ]);
+    }
+
+    /// Calls `each` with every job that is ready, in input order.
+    pub fn ready(&self, mut each: impl FnMut(&Ready)) {
+        self.store.scan(|row| {
+            let [
+                _,
+                job_id,
+                kind,
+                queue,
+                args,
+                _,
+                priority,
+                max_attempts,
+                run_at,
+                payload,
+                unique_key,
+                unique_states,
+                _,
+                shard,
+                lane,
+                _,
+            ] = row;
+            if let Some(lane) = lane {
+                let (lane, position) = (lane.value() - 1, integer(row[POSITION]));
+                each(&Ready {
+                    job_id,
+                    kind,
+                    queue,
+                    args,
+                    priority,
+                    max_attempts,
+                    run_at,
+                    payload,
+                    unique_key,
+                    unique_states,
+                    shard,
+                    lane,
+                    position,
+                });
+            }
+        });
     }
 
     /// Appends the jobs of `other` that `place` keeps, in their order: it returns the job's new position in its lane, or `None` to
@@ -210,6 +251,26 @@ impl Spool {
             }
         });
     }
+}
+
+/// A ready job: datums of the spool's columns, good until the next job.
+#[allow(missing_docs)]
+pub struct Ready {
+    pub job_id: Option<Datum>,
+    pub kind: Option<Datum>,
+    pub queue: Option<Datum>,
+    pub args: Option<Datum>,
+    pub priority: Option<Datum>,
+    pub max_attempts: Option<Datum>,
+    pub run_at: Option<Datum>,
+    pub payload: Option<Datum>,
+    pub unique_key: Option<Datum>,
+    pub unique_states: Option<Datum>,
+    pub shard: Option<Datum>,
+    /// Its lane, from 0.
+    pub lane: usize,
+    /// Its position behind the lane's start.
+    pub position: i64,
 }
 
 /// A spooled job that is taken from one spool to the next.

@@ -107,10 +107,6 @@ impl Statement {
     /// The text for a target.
     pub fn sql(self, target: &Target) -> String {
         let suffix = target.slot.map_or(String::new(), |slot| format!("_{slot}"));
-        self.template()
-            .replace("{payload}", include_str!("../sql/statements/payload.sql"))
-            .replace("{suffix}", &suffix)
-            .replace("{shared}", target.shared)
-            .replace("{storage}", &target.storage)
+        self.template().replace("{suffix}", &suffix).replace("{shared}", target.shared).replace("{storage}", &target.storage)
     }
 }

@@ -1,16 +1,27 @@
-//! Writes the rows: one statement each for ready rows, their segments, and deferred jobs.
+//! Writes the rows: one statement each for ready rows, their segments, and deferred jobs. Ready rows mostly take the direct path.
 
+use crate::direct::{Common, Writer};
 use crate::ring::Position;
 use crate::spi::{Argument, Session, argument};
+use crate::spool::Spool;
 use crate::statements::{Statement, Target};
 use crate::storage::Storage;
 use awa_ingest_core::error::{Error, Result};
 use pgrx::pg_sys::Datum;
 
-/// Writes `jobs` ready rows and their segments at the ring position, behind the lanes' first positions. `now` is a `timestamptz`.
-pub fn ready(session: &Session, position: &Position, starts: Vec<i64>, now: i64, jobs: u64) -> Result<()> {
-    let arguments = [argument(position.slot), argument(position.generation), argument(starts), Some(Datum::from(now))];
-    write(session, Statement::Ready, &position.target, &arguments, jobs, "ready_entries")?;
+/// Writes `jobs` ready rows of the spool, and their segments, at the ring position, behind the lanes' first positions. `now` is a
+/// `timestamptz`.
+pub fn ready(session: &Session, spool: &Spool, position: &Position, starts: Vec<i64>, now: i64, jobs: u64) -> Result<()> {
+    let (slot, generation) = (position.slot, position.generation);
+    let arguments = [argument(slot), argument(generation), argument(starts.clone()), Some(Datum::from(now))];
+    let common = Common { slot, generation, starts, now };
+    match position.partition.map(|partition| Writer::open(partition, common)) {
+        Some(Ok(mut writer)) => {
+            spool.ready(|row| writer.put(row));
+            complete(writer.finish(), jobs, "ready_entries")?;
+        }
+        _ => write(session, Statement::Ready, &position.target, &arguments, jobs, "ready_entries")?,
+    }
     session.run(Statement::Segments, &position.target, &arguments);
     Ok(())
 }
@@ -22,6 +33,9 @@ pub fn deferred(session: &Session, storage: &Storage, now: i64, jobs: u64) -> Re
 
 /// A trigger or rule that leaves rows out would have us return ids of jobs that do not exist.
 fn write(session: &Session, statement: Statement, target: &Target, arguments: &[Argument], jobs: u64, table: &str) -> Result<()> {
-    let written = session.run(statement, target, arguments);
+    complete(session.run(statement, target, arguments), jobs, table)
+}
+
+fn complete(written: u64, jobs: u64, table: &str) -> Result<()> {
     if written == jobs { Ok(()) } else { Err(Error::RowsLeftOut(table.to_owned(), jobs.abs_diff(written))) }
 }

@@ -1,7 +1,7 @@
 //! The one error type of the extension: what was wrong, with which job, under which SQLSTATE, and what to do about it.
 
 use crate::csv::CsvFault;
-use crate::jsonb::Corrupt;
+use crate::jsonb::{Corrupt, LARGEST};
 use crate::unique::KEY_LIMIT;
 use std::fmt::{self, Display, Formatter};
 
@@ -50,6 +50,8 @@ pub enum Fault {
     Bits(String),
     /// A number in `args` that no double holds, so that awa's clients have no key for it.
     NumberRange,
+    /// More than `jsonb` can hold: the key.
+    Oversize(&'static str),
     /// JSON that awa's workers cannot read, because it nests too deep: the key.
     Nesting(&'static str),
     /// A time at which awa's workers fail: why.
@@ -355,7 +357,7 @@ impl Fault {
             Self::Csv(fault) => fault.sqlstate(),
             Self::NumberRange => "22003",
             Self::GivenId => "428C9",
-            Self::Nesting(_) => "54000",
+            Self::Nesting(_) | Self::Oversize(_) => "54000",
             Self::UnworkableTime(_) => "22008",
             Self::Timestamp(..) => "22007",
             Self::Encoding => "22021",
@@ -378,7 +380,7 @@ impl Fault {
             Self::Bits(_) | Self::StatesWithoutKey => Some("unique_states"),
             Self::UnworkableTime(_) | Self::Timestamp(..) => Some("run_at"),
             Self::GivenId => Some("job_id"),
-            Self::WrongType(key, _) | Self::Hex(key, _) | Self::Nesting(key) | Self::NotAnInteger(key, _) => Some(key),
+            Self::WrongType(key, _) | Self::Hex(key, _) | Self::Nesting(key) | Self::Oversize(key) | Self::NotAnInteger(key, _) => Some(key),
             Self::NotAnObject | Self::UnknownKey(_) | Self::NumberRange | Self::Encoding => None,
             Self::CorruptJsonb | Self::Csv(_) => None,
         }
@@ -451,6 +453,7 @@ impl Display for Fault {
             Self::Hex(key, text) => write!(f, "{key} is not hexadecimal: \"{}\"", excerpt(text)),
             Self::Bits(text) => write!(f, "unique_states must be eight bits, not \"{}\"", excerpt(text)),
             Self::NumberRange => f.write_str("a number is beyond double precision, which awa's clients and workers cannot read"),
+            Self::Oversize(key) => write!(f, "{key} exceeds the {LARGEST} bytes that jsonb can hold"),
             Self::Nesting(key) => write!(f, "{key} nests deeper than awa's workers can read"),
             Self::UnworkableTime(why) => write!(f, "run_at {why}"),
             Self::Timestamp(text, _) => write!(f, "run_at is not a timestamp: \"{}\"", excerpt(text)),

@@ -1,13 +1,15 @@
 //! A job as it is asked for ([`Draft`]) and as it may be stored ([`Job`]), with the limits between them.
 
 use crate::error::Fault;
-use crate::jsonb::{Container, Value};
+use crate::jsonb::{Container, LARGEST, Value, write_object};
 use crate::unique::{UniqueKey, Uniqueness};
 use std::borrow::Cow;
 
 /// Longest `kind` and `queue`, in characters.
 const NAME_LIMIT: usize = 200;
 const TAG_LIMIT: usize = 20;
+/// Metadata and tags share an object: the room that its keys and padding leave.
+const LARGEST_PAYLOAD: usize = LARGEST - 64;
 
 /// The states a new job can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,6 +104,16 @@ pub struct Job<'a> {
 }
 
 impl Job<'_> {
+    /// awa's compact payload, the bytes of a `jsonb`: only what is not empty. Leaves `out` empty if nothing is.
+    pub fn payload(&self, out: &mut Vec<u8>) {
+        match (self.tags, self.metadata) {
+            (None, None) => out.clear(),
+            (Some(tags), None) => write_object(&[("tags", tags)], out),
+            (None, Some(metadata)) => write_object(&[("metadata", metadata)], out),
+            (Some(tags), Some(metadata)) => write_object(&[("tags", tags), ("metadata", metadata)], out),
+        }
+    }
+
     /// True if the job takes its key on its way in.
     pub fn claims(&self) -> bool {
         let states = self.unique.as_ref().and_then(|unique| unique.states);
@@ -127,6 +139,10 @@ impl<'a> Draft<'a> {
             None if self.run_at.is_some() => InitialState::Scheduled,
             None => InitialState::Available,
         };
+        let (metadata, tags) = (metadata(self.metadata)?, tags(self.tags)?);
+        if [metadata, tags].iter().flatten().map(Container::size).sum::<usize>() > LARGEST_PAYLOAD {
+            return Err(Fault::Oversize("metadata"));
+        }
         let unique = self.unique.map(|unique| UniqueKey::of(unique, kind, queue, self.args)).transpose()?;
         Ok(Job {
             kind,
@@ -136,8 +152,8 @@ impl<'a> Draft<'a> {
             priority: within(self.priority, 1..=4, 2, Fault::Priority)?,
             max_attempts: within(self.max_attempts, 1..=1000, 25, Fault::MaxAttempts)?,
             run_at: self.run_at,
-            metadata: metadata(self.metadata)?,
-            tags: tags(self.tags)?,
+            metadata,
+            tags,
             unique,
             ordering_key: self.ordering_key,
         })

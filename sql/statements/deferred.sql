@@ -4,6 +4,6 @@ INSERT INTO {storage}.deferred_jobs (
     unique_key, unique_states, payload)
 SELECT spool.job_id, spool.kind, spool.queue, spool.args, spool.state::{shared}.job_state, spool.priority, 0, 0,
        spool.max_attempts, COALESCE(spool.run_at, $1), NULL, NULL, $1, spool.unique_key, spool.unique_states,
-       {payload}
+       spool.payload
   FROM awa_ingest_spool AS spool
  WHERE spool.lane IS NULL

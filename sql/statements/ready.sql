@@ -5,6 +5,6 @@ INSERT INTO {storage}.ready_entries{suffix} (
 SELECT $1, $2, spool.job_id, spool.kind, spool.queue, spool.args, spool.priority, 0, 0, spool.max_attempts,
        ($3::bigint[])[spool.lane] + spool.position, spool.shard, COALESCE(spool.run_at, $4), NULL, $4,
        spool.unique_key, spool.unique_states,
-       {payload}
+       spool.payload
   FROM awa_ingest_spool AS spool
  WHERE spool.lane IS NOT NULL

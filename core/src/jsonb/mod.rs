@@ -9,13 +9,13 @@ mod canonical;
 #[cfg(any(test, feature = "testing"))]
 mod encode;
 mod number;
-mod strings;
+mod write;
 
 pub use canonical::write_canonical;
 #[cfg(any(test, feature = "testing"))]
 pub use encode::{encode, encode_number};
 pub use number::Number;
-pub use strings::{MOST_STRINGS, write_strings};
+pub use write::{MOST_STRINGS, write_object, write_strings};
 
 /// The bytes do not follow the format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +29,8 @@ const IS_OBJECT: u32 = 0x2000_0000;
 const IS_ARRAY: u32 = 0x4000_0000;
 
 const ENTRY_LENGTH: u32 = 0x0FFF_FFFF;
+/// Most bytes of all elements of a container.
+pub const LARGEST: usize = ENTRY_LENGTH as usize;
 const ENTRY_TYPE: u32 = 0x7000_0000;
 const ENTRY_HAS_OFFSET: u32 = 0x8000_0000;
 
@@ -112,6 +114,11 @@ impl<'a> Container<'a> {
     /// Number of elements, or of keys.
     pub fn len(&self) -> usize {
         word(self.bytes, 0).map_or(0, |header| (header & COUNT_MASK) as usize)
+    }
+
+    /// Number of bytes.
+    pub fn size(&self) -> usize {
+        self.bytes.len()
     }
 
     /// True without elements or keys.

@@ -1,4 +1,4 @@
-//! Lines that are added to the context of errors which the server raises.
+//! What is added to errors that the server raises: a line of context, and the column.
 #![allow(unsafe_code)]
 
 use pgrx::pg_guard;
@@ -9,9 +9,10 @@ unsafe extern "C" {
     fn errcontext_msg(format: *const c_char, ...) -> c_int;
 }
 
-type Describe<'d> = &'d dyn Fn() -> String;
+/// A line, and the column that it is about.
+type Describe<'d> = &'d dyn Fn() -> (String, &'static str);
 
-/// Runs `work`; errors that the server raises in it carry the line that `describe` gives.
+/// Runs `work`; errors that the server raises in it carry the line and the column that `describe` gives.
 pub fn with<T>(describe: Describe<'_>, work: impl FnOnce() -> T) -> T {
     // SAFETY: the entry and what it points to stay in this frame until it is taken off the stack, which also happens while a panic
     // unwinds: whatever is raised further out must not look here.
@@ -38,10 +39,12 @@ impl Drop for Pop {
 
 #[pg_guard]
 unsafe extern "C-unwind" fn add_line(describe: *mut c_void) {
-    // SAFETY: what `with` put there; the server copies the text.
+    // SAFETY: what `with` put there; the server copies the texts.
     unsafe {
-        let line = CString::new((*describe.cast::<Describe<'_>>())()).unwrap_or_default();
+        let (line, column) = (*describe.cast::<Describe<'_>>())();
+        let (line, column) = (CString::new(line).unwrap_or_default(), CString::new(column).unwrap_or_default());
         pg_sys::set_errcontext_domain(std::ptr::null());
         errcontext_msg(c"%s".as_ptr(), line.as_ptr());
+        pg_sys::err_generic_string(pg_sys::PG_DIAG_COLUMN_NAME.into(), column.as_ptr());
     }
 }

@@ -60,7 +60,10 @@ fn columns(call: &Call) -> Result<Option<Vec<Column>>> {
 /// The job in a row. Values are read by the server's own input functions, which raise their errors themselves: the context says where.
 fn draft<'r>(row: &Row<'r>, tags: &'r mut Vec<u8>) -> std::result::Result<Draft<'r>, Fault> {
     let at = Cell::new(Column::Kind);
-    let place = || format!("job {}, {}", row.ordinal(), row.place(Some(at.get().name())));
+    let place = || {
+        let column = at.get().name();
+        (format!("job {}, {}", row.ordinal(), row.place(Some(column))), column)
+    };
     let record = context::with(&place, || {
         let get = |column| {
             at.set(column);

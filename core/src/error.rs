@@ -49,7 +49,7 @@ pub enum Fault {
     /// Uniqueness states that are not eight bits.
     Bits(String),
     /// A number in `args` that no double holds, so that awa's clients have no key for it.
-    NumberRange,
+    NumberRange(&'static str),
     /// More than `jsonb` can hold: the key.
     Oversize(&'static str),
     /// JSON that awa's workers cannot read, because it nests too deep: the key.
@@ -355,7 +355,7 @@ impl Fault {
             Self::Metadata | Self::Uniqueness(_) | Self::KeyLength(_) | Self::StatesWithoutKey => "22023",
             Self::Hex(..) | Self::Bits(_) | Self::NotAnInteger(..) => "22P02",
             Self::Csv(fault) => fault.sqlstate(),
-            Self::NumberRange => "22003",
+            Self::NumberRange(_) => "22003",
             Self::GivenId => "428C9",
             Self::Nesting(_) | Self::Oversize(_) => "54000",
             Self::UnworkableTime(_) => "22008",
@@ -380,8 +380,8 @@ impl Fault {
             Self::Bits(_) | Self::StatesWithoutKey => Some("unique_states"),
             Self::UnworkableTime(_) | Self::Timestamp(..) => Some("run_at"),
             Self::GivenId => Some("job_id"),
-            Self::WrongType(key, _) | Self::Hex(key, _) | Self::Nesting(key) | Self::Oversize(key) | Self::NotAnInteger(key, _) => Some(key),
-            Self::NotAnObject | Self::UnknownKey(_) | Self::NumberRange | Self::Encoding => None,
+            Self::NumberRange(key) | Self::WrongType(key, _) | Self::Hex(key, _) | Self::Nesting(key) | Self::Oversize(key) | Self::NotAnInteger(key, _) => Some(key),
+            Self::NotAnObject | Self::UnknownKey(_) | Self::Encoding => None,
             Self::CorruptJsonb | Self::Csv(_) => None,
         }
     }
@@ -412,7 +412,7 @@ impl Fault {
                 "Eight characters 0 or 1, one for each of scheduled, available, running, completed, retryable, failed, cancelled \
                  and waiting_external.",
             ),
-            Self::NumberRange => Some("Send such numbers as strings."),
+            Self::NumberRange(_) => Some("Send such numbers as strings."),
             Self::Timestamp(..) => Some("Write it as in 2030-01-31T08:00:00Z; without a zone, the session's time zone applies."),
             Self::Csv(fault) => fault.hint(),
             Self::Hex("unique_key", _) => Some("unique_key is a precomputed hash in hex; unique computes one."),
@@ -452,7 +452,9 @@ impl Display for Fault {
             Self::StatesWithoutKey => f.write_str("bad uniqueness: unique_states without unique_key"),
             Self::Hex(key, text) => write!(f, "{key} is not hexadecimal: \"{}\"", excerpt(text)),
             Self::Bits(text) => write!(f, "unique_states must be eight bits, not \"{}\"", excerpt(text)),
-            Self::NumberRange => f.write_str("a number is beyond double precision, which awa's clients and workers cannot read"),
+            Self::NumberRange(key) => {
+                write!(f, "a number in {key} is beyond double precision, which awa's clients and workers cannot read")
+            }
             Self::Oversize(key) => write!(f, "{key} exceeds the {LARGEST} bytes that jsonb can hold"),
             Self::Nesting(key) => write!(f, "{key} nests deeper than awa's workers can read"),
             Self::UnworkableTime(why) => write!(f, "run_at {why}"),

@@ -41,7 +41,7 @@ pub fn is_far(job: &Job<'_>, run_at: Option<i64>, now: i64) -> bool {
 /// Level by level, without recursion: the value may nest deeper than a stack allows.
 fn readable(key: &'static str, value: Value<'_>, deepest: usize) -> Result<(), Fault> {
     let mut level = Vec::new();
-    visit(value, &mut level)?;
+    visit(key, value, &mut level)?;
     for _ in 0..deepest {
         if level.is_empty() {
             return Ok(());
@@ -49,8 +49,8 @@ fn readable(key: &'static str, value: Value<'_>, deepest: usize) -> Result<(), F
         let mut next = Vec::new();
         for value in level {
             match value {
-                Value::Array(array) => array.elements()?.try_for_each(|element| visit(element?, &mut next))?,
-                Value::Object(object) => object.fields()?.try_for_each(|field| visit(field?.1, &mut next))?,
+                Value::Array(array) => array.elements()?.try_for_each(|element| visit(key, element?, &mut next))?,
+                Value::Object(object) => object.fields()?.try_for_each(|field| visit(key, field?.1, &mut next))?,
                 _ => {}
             }
         }
@@ -60,9 +60,9 @@ fn readable(key: &'static str, value: Value<'_>, deepest: usize) -> Result<(), F
 }
 
 /// Checks a scalar, and keeps a container for the next level.
-fn visit<'a>(value: Value<'a>, containers: &mut Vec<Value<'a>>) -> Result<(), Fault> {
+fn visit<'a>(key: &'static str, value: Value<'a>, containers: &mut Vec<Value<'a>>) -> Result<(), Fault> {
     match value {
-        Value::Number(number) if !number.is_readable() => return Err(Fault::NumberRange),
+        Value::Number(number) if !number.is_readable() => return Err(Fault::NumberRange(key)),
         Value::Array(_) | Value::Object(_) => containers.push(value),
         _ => {}
     }

@@ -290,7 +290,7 @@ fn errors_about_a_row_get_the_line_of_their_column() {
     assert_eq!(priority.constraint(), Some("priority_in_range"));
     let integer = error(Fault::NotAnInteger("priority", "x".into()));
     assert_eq!((integer.sqlstate(), integer.to_string()), ("22P02", "job 1: priority is not an integer: \"x\"".into()));
-    assert_eq!(error(Fault::NumberRange).context().unwrap(), "CSV line 3");
+    assert_eq!(error(Fault::NotAnObject).context().unwrap(), "CSV line 3");
     // The CSV has no such column.
     let tags = error(Fault::TagCount(21));
     assert_eq!((tags.context().unwrap().as_str(), tags.column()), ("CSV line 3", Some("tags")));

@@ -69,7 +69,7 @@ fn write_number(number: Number<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
         out.extend_from_slice(integer.to_string().as_bytes());
         return Ok(());
     }
-    write_json(&number.as_f64().ok_or(Fault::NumberRange)?, out);
+    write_json(&number.as_f64().ok_or(Fault::NumberRange("args"))?, out);
     Ok(())
 }
 

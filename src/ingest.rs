@@ -116,7 +116,7 @@ impl<R: Results> Ingest<R> {
             claims_at_once: false,
             router: Router::new(rotor),
             lanes: Lanes::default(),
-            spool: Spool::new(),
+            spool: Spool::new(on_conflict == OnConflict::Skip),
             segments: Segments::new(),
             ids: Ids::single(ids),
             results,

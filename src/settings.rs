@@ -39,9 +39,9 @@ pub fn register() {
     mark_prefix_reserved();
 }
 
-/// Kilobytes for the spool of a call's jobs. Leaving out jobs keeps two of them for a moment, hence less than half of the budget.
-pub fn spool_memory() -> i32 {
-    BATCH_MEMORY.get() / 16 * 6
+/// Kilobytes for the spool of a call's jobs. A call that may leave out jobs keeps two of them for a moment.
+pub fn spool_memory(twice: bool) -> i32 {
+    BATCH_MEMORY.get() / 16 * if twice { 6 } else { 12 }
 }
 
 /// Kilobytes for the spool of a call's segments, of which there are few as a rule.

@@ -139,14 +139,18 @@ pub struct Spool {
 }
 
 impl Spool {
-    /// An empty spool in the current memory context.
-    pub fn new() -> Self {
-        Self { store: Store::new(SPOOL, &SPOOL_COLUMNS, settings::spool_memory()), arena: Arena::default(), payload: Vec::new() }
+    /// An empty spool in the current memory context, with room left for another if there may be one.
+    pub fn new(twice: bool) -> Self {
+        Self {
+            store: Store::new(SPOOL, &SPOOL_COLUMNS, settings::spool_memory(twice)),
+            arena: Arena::default(),
+            payload: Vec::new(),
+        }
     }
 
     /// An empty spool that lives as long as this one.
     pub fn successor(&self) -> Self {
-        self.store.beside(Self::new)
+        self.store.beside(|| Self::new(true))
     }
 
     /// Makes the spool visible to statements, in place of an earlier one.

@@ -380,7 +380,12 @@ impl Fault {
             Self::Bits(_) | Self::StatesWithoutKey => Some("unique_states"),
             Self::UnworkableTime(_) | Self::Timestamp(..) => Some("run_at"),
             Self::GivenId => Some("job_id"),
-            Self::NumberRange(key) | Self::WrongType(key, _) | Self::Hex(key, _) | Self::Nesting(key) | Self::Oversize(key) | Self::NotAnInteger(key, _) => Some(key),
+            Self::NumberRange(key)
+            | Self::WrongType(key, _)
+            | Self::Hex(key, _)
+            | Self::Nesting(key)
+            | Self::Oversize(key)
+            | Self::NotAnInteger(key, _) => Some(key),
             Self::NotAnObject | Self::UnknownKey(_) | Self::Encoding => None,
             Self::CorruptJsonb | Self::Csv(_) => None,
         }

@@ -3,7 +3,7 @@
 
 use crate::error::Fault;
 use crate::job::{InitialState, Job};
-use crate::jsonb::Value;
+use crate::jsonb::{Container, Value};
 
 /// serde_json reads 127 levels.
 const DEEPEST_ARGS: usize = 127;
@@ -41,32 +41,37 @@ pub fn is_far(job: &Job<'_>, run_at: Option<i64>, now: i64) -> bool {
 /// Level by level, without recursion: the value may nest deeper than a stack allows.
 fn readable(key: &'static str, value: Value<'_>, deepest: usize) -> Result<(), Fault> {
     let mut level = Vec::new();
-    visit(key, value, &mut level)?;
-    for _ in 0..deepest {
+    match value {
+        Value::Array(root) | Value::Object(root) => visit(key, root, &mut level)?,
+        scalar => check_number(key, scalar)?,
+    }
+    for _ in 1..deepest {
         if level.is_empty() {
             return Ok(());
         }
-        let mut next = Vec::new();
-        for value in level {
-            match value {
-                Value::Array(array) => array.elements()?.try_for_each(|element| visit(key, element?, &mut next))?,
-                Value::Object(object) => object.fields()?.try_for_each(|field| visit(key, field?.1, &mut next))?,
-                _ => {}
-            }
+        for container in std::mem::take(&mut level) {
+            visit(key, container, &mut level)?;
         }
-        level = next;
     }
     if level.is_empty() { Ok(()) } else { Err(Fault::Nesting(key)) }
 }
 
-/// Checks a scalar, and keeps a container for the next level.
-fn visit<'a>(key: &'static str, value: Value<'a>, containers: &mut Vec<Value<'a>>) -> Result<(), Fault> {
-    match value {
-        Value::Number(number) if !number.is_readable() => return Err(Fault::NumberRange(key)),
-        Value::Array(_) | Value::Object(_) => containers.push(value),
-        _ => {}
+/// Checks a container's numbers, and keeps its containers for the next level.
+fn visit<'a>(key: &'static str, container: Container<'a>, next: &mut Vec<Container<'a>>) -> Result<(), Fault> {
+    for child in container.numbers_and_containers()? {
+        match child? {
+            Value::Array(inner) | Value::Object(inner) => next.push(inner),
+            number => check_number(key, number)?,
+        }
     }
     Ok(())
+}
+
+fn check_number(key: &'static str, value: Value<'_>) -> Result<(), Fault> {
+    match value {
+        Value::Number(number) if !number.is_readable() => Err(Fault::NumberRange(key)),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -144,6 +144,13 @@ impl<'a> Container<'a> {
         }))
     }
 
+    /// The numbers and containers among the elements or fields, in stored order. Everything else is passed over unread.
+    pub fn numbers_and_containers(&self) -> Result<impl Iterator<Item = Result<Value<'a>>> + use<'a>> {
+        let per_child = if word(self.bytes, 0)? & IS_OBJECT != 0 { 2 } else { 1 };
+        let mut children = self.children(self.len().checked_mul(per_child).ok_or(Corrupt)?)?;
+        Ok(std::iter::from_fn(move || children.next_number_or_container()))
+    }
+
     fn children(&self, count: usize) -> Result<Children<'a>> {
         let data = count.checked_mul(4).and_then(|n| n.checked_add(4)).ok_or(Corrupt)?;
         if data > self.bytes.len() {
@@ -169,6 +176,20 @@ impl<'a> Children<'a> {
             self.step()?;
         }
         Ok(())
+    }
+
+    fn next_number_or_container(&mut self) -> Option<Result<Value<'a>>> {
+        while self.index < self.count {
+            let entry = word(self.bytes, 4 + 4 * self.index);
+            if entry.is_ok_and(|entry| matches!(entry & ENTRY_TYPE, NUMERIC | CONTAINER)) {
+                return self.next();
+            }
+            if let Err(corrupt) = self.step() {
+                self.index = self.count;
+                return Some(Err(corrupt));
+            }
+        }
+        None
     }
 
     /// The next child's type and byte range.
@@ -247,6 +268,27 @@ mod tests {
         assert_eq!(kinds.len(), 6);
         assert_eq!(kinds[1], Value::String("x"));
         assert_eq!(kinds[3], Value::Bool(true));
+    }
+
+    #[test]
+    fn numbers_and_containers_are_found_among_others() {
+        let found = |value: serde_json::Value| {
+            let bytes = encode(&value);
+            let container = match Value::root(&bytes).unwrap() {
+                Value::Array(container) | Value::Object(container) => container,
+                other => panic!("{other:?}"),
+            };
+            let found = container.numbers_and_containers().unwrap().map(|value| match value.unwrap() {
+                Value::Number(number) => format!("{:?}", number.as_i64()),
+                Value::Array(array) => format!("array of {}", array.len()),
+                Value::Object(object) => format!("object of {}", object.len()),
+                other => panic!("{other:?}"),
+            });
+            found.collect::<Vec<_>>()
+        };
+        assert_eq!(found(json!({"a": 1, "bb": "x", "ccc": [1, 2], "d": null, "e": {}})), ["Some(1)", "object of 0", "array of 2"]);
+        assert_eq!(found(json!(["x", true, 7, ["y"], "z"])), ["Some(7)", "array of 1"]);
+        assert_eq!(found(json!((0..100).map(|n| n.to_string()).collect::<Vec<_>>())).len(), 0);
     }
 
     #[test]

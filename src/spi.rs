@@ -237,8 +237,9 @@ impl Cursor {
     }
 }
 
-/// The server takes note of other sessions' changes when it locks a table, but not for a table that is locked already.
-fn renew_catalogs() {
+/// Takes note of other sessions' changes to the catalogs. The server does so when it locks a table, but not for one that is locked
+/// already, nor for one that was not there.
+pub fn renew_catalogs() {
     // SAFETY: both may be called wherever tables may be opened.
     unsafe {
         pg_sys::AcceptInvalidationMessages();

@@ -3,7 +3,7 @@
 //! that one of them changed.
 #![allow(unsafe_code)]
 
-use crate::spi::{Rows, Session, View, argument};
+use crate::spi::{Rows, Session, View, argument, renew_catalogs};
 use crate::statements::{Statement, Target};
 use awa_ingest_core::error::{Error, Result};
 use pgrx::pg_guard;
@@ -62,6 +62,8 @@ pub struct AwaEngine {
 impl Storage {
     /// The storage that takes jobs in `view`.
     pub fn resolve(session: &Session, view: View) -> Result<Self> {
+        // That there is no awa here may be remembered from the beginning of a long transaction or COPY.
+        renew_catalogs();
         let Some(engine) = AwaEngine::look_up(session, view)? else { return Self::embedded() };
         if engine.version != Some(KNOWN_VERSION) {
             let found = engine.version.map_or("none".into(), |version| version.to_string());

@@ -2,8 +2,9 @@
 # PG chooses the PostgreSQL version of demo, test, lint and bench: 15, 16, 17 or 18.
 PG ?= 15
 PG_CONFIG ?= pg_config
+RUNS ?= 1000000
 
-.PHONY: help demo demo-stop test lint bench install clean
+.PHONY: help demo demo-stop test lint bench fuzz install clean
 
 help:
 	@echo "make demo [PG=15]                 build, start a private server, enqueue sample jobs, show the outcome"
@@ -11,6 +12,7 @@ help:
 	@echo "make test [PG=15]                 run all tests"
 	@echo "make lint [PG=15]                 check formatting and clippy"
 	@echo "make bench [PG=15]                measure against awa's own clients"
+	@echo "make fuzz [RUNS=1000000]          fuzz the CSV reader against the crate csv; RUNS=60s for a time"
 	@echo "make install PG_CONFIG=/path      build and install into the server of that pg_config"
 	@echo "make clean                        remove all that was built"
 
@@ -28,6 +30,9 @@ lint:
 
 bench:
 	@scripts/bench $(PG)
+
+fuzz:
+	@scripts/fuzz $(RUNS)
 
 install:
 	@scripts/install "$(PG_CONFIG)"

@@ -9,8 +9,8 @@ unsafe extern "C" {
     fn errcontext_msg(format: *const c_char, ...) -> c_int;
 }
 
-/// A line, and the column that it is about.
-type Describe<'d> = &'d dyn Fn() -> (String, &'static str);
+/// A line, and the column that it is about, if any.
+type Describe<'d> = &'d dyn Fn() -> (String, Option<&'static str>);
 
 /// Runs `work`; errors that the server raises in it carry the line and the column that `describe` gives.
 pub fn with<T>(describe: Describe<'_>, work: impl FnOnce() -> T) -> T {
@@ -42,9 +42,12 @@ unsafe extern "C-unwind" fn add_line(describe: *mut c_void) {
     // SAFETY: what `with` put there; the server copies the texts.
     unsafe {
         let (line, column) = (*describe.cast::<Describe<'_>>())();
-        let (line, column) = (CString::new(line).unwrap_or_default(), CString::new(column).unwrap_or_default());
+        let line = CString::new(line).unwrap_or_default();
         pg_sys::set_errcontext_domain(std::ptr::null());
         errcontext_msg(c"%s".as_ptr(), line.as_ptr());
-        pg_sys::err_generic_string(pg_sys::PG_DIAG_COLUMN_NAME.into(), column.as_ptr());
+        if let Some(column) = column {
+            let column = CString::new(column).unwrap_or_default();
+            pg_sys::err_generic_string(pg_sys::PG_DIAG_COLUMN_NAME.into(), column.as_ptr());
+        }
     }
 }

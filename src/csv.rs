@@ -62,7 +62,7 @@ fn draft<'r>(row: &Row<'r>, tags: &'r mut Vec<u8>) -> std::result::Result<Draft<
     let at = Cell::new(Column::Kind);
     let place = || {
         let column = at.get().name();
-        (format!("job {}, {}", row.ordinal(), row.place(Some(column))), column)
+        (format!("job {}, {}", row.ordinal(), row.place(Some(column))), Some(column))
     };
     let record = context::with(&place, || {
         let get = |column| {

@@ -12,6 +12,7 @@
 
 use crate::catalog::QueueCatalog;
 use crate::claims::{self, Losers};
+use crate::direct::Common;
 use crate::results::Results;
 use crate::server::{self, Ids};
 use crate::spi::{self, Session, View};
@@ -170,9 +171,12 @@ impl<R: Results> Ingest<R> {
             Some(RunAt::Micros(micros)) => Some(micros),
             Some(RunAt::Text(text)) => Some(input::timestamp(text)?),
         };
-        if self.storage.mode == Mode::Attached {
-            workable::check(&job, run_at)?;
-            self.far += u64::from(workable::is_far(&job, run_at, self.opened.0));
+        match self.storage.mode {
+            Mode::Embedded => workable::check_text(&job)?,
+            Mode::Attached => {
+                workable::check(&job, run_at)?;
+                self.far += u64::from(workable::is_far(&job, run_at, self.opened.0));
+            }
         }
         Ok((job, run_at))
     }
@@ -229,7 +233,8 @@ impl<R: Results> Ingest<R> {
         // Read behind the lane locks, the clock runs in lane order.
         let now = server::clock();
         if let Some(position) = position {
-            write::ready(session, &self.spool, &position, reserved.starts, now, ready)?;
+            let common = Common { slot: position.slot, generation: position.generation, starts: reserved.starts, now };
+            write::ready(session, &position, &self.spool, common, ready, self.segments.count)?;
             notify::queues(&self.router, &self.lanes);
         }
         if self.deferred > 0 {

@@ -107,8 +107,9 @@ pub fn watch_transactions() {
 #[pg_guard]
 unsafe extern "C-unwind" fn transaction_ends(event: pg_sys::XactEvent::Type, _argument: *mut c_void) {
     match event {
-        pg_sys::XactEvent::XACT_EVENT_ABORT => forget(|_| true),
-        pg_sys::XactEvent::XACT_EVENT_COMMIT | pg_sys::XactEvent::XACT_EVENT_PREPARE => {
+        // What becomes of a prepared transaction is not this session's to know.
+        pg_sys::XactEvent::XACT_EVENT_ABORT | pg_sys::XactEvent::XACT_EVENT_PREPARE => forget(|_| true),
+        pg_sys::XactEvent::XACT_EVENT_COMMIT => {
             last().inspect(|last| last.open.set(None));
         }
         _ => {}

@@ -308,12 +308,14 @@ const SEGMENT_COLUMNS: [Column; 7] = [
 pub struct Segments {
     store: Store<7>,
     arena: Arena,
+    /// How many there are.
+    pub count: u64,
 }
 
 impl Segments {
     /// An empty store in the current memory context.
     pub fn new() -> Self {
-        Self { store: Store::new(SEGMENTS, &SEGMENT_COLUMNS, settings::segment_memory()), arena: Arena::default() }
+        Self { store: Store::new(SEGMENTS, &SEGMENT_COLUMNS, settings::segment_memory()), arena: Arena::default(), count: 0 }
     }
 
     /// An empty store that lives as long as this one.
@@ -333,6 +335,7 @@ impl Segments {
 
     /// Appends a segment of a lane.
     pub fn put(&mut self, segment: awa_ingest_core::lanes::Segment, lane: &awa_ingest_core::lanes::Lane) {
+        self.count += 1;
         self.arena.clear();
         let queue = self.arena.bytes(lane.queue.as_bytes());
         self.store.put([

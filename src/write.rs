@@ -9,12 +9,10 @@ use crate::storage::Storage;
 use awa_ingest_core::error::{Error, Result};
 use pgrx::pg_sys::Datum;
 
-/// Writes `jobs` ready rows of the spool, and their segments, at the ring position, behind the lanes' first positions. `now` is a
-/// `timestamptz`.
-pub fn ready(session: &Session, spool: &Spool, position: &Position, starts: Vec<i64>, now: i64, jobs: u64) -> Result<()> {
-    let (slot, generation) = (position.slot, position.generation);
-    let arguments = [argument(slot), argument(generation), argument(starts.clone()), Some(Datum::from(now))];
-    let common = Common { slot, generation, starts, now };
+/// Writes `jobs` ready rows of the spool at the ring position, and their segments. A row without its segment is never worked.
+pub fn ready(session: &Session, position: &Position, spool: &Spool, common: Common, jobs: u64, segments: u64) -> Result<()> {
+    let arguments =
+        [argument(common.slot), argument(common.generation), argument(common.starts.clone()), Some(Datum::from(common.now))];
     match position.partition.map(|partition| Writer::open(partition, common)) {
         Some(Ok(mut writer)) => {
             spool.ready(|row| writer.put(row));
@@ -22,8 +20,7 @@ pub fn ready(session: &Session, spool: &Spool, position: &Position, starts: Vec<
         }
         _ => write(session, Statement::Ready, &position.target, &arguments, jobs, "ready_entries")?,
     }
-    session.run(Statement::Segments, &position.target, &arguments);
-    Ok(())
+    write(session, Statement::Segments, &position.target, &arguments, segments, "ready_segments")
 }
 
 /// Writes `jobs` deferred jobs. `now` is a `timestamptz`.

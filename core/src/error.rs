@@ -315,7 +315,7 @@ impl Display for Error {
             Self::CanonicalEngine => f.write_str("awa's canonical engine is active, and awa_ingest writes to queue storage only"),
             Self::DamagedLane(lane, what) => write!(f, "lane {lane} is damaged: {what}"),
             Self::ClaimsHidden => f.write_str("unique keys can be neither claimed nor seen to be claimed"),
-            Self::RowsLeftOut(table, count) => write!(f, "{count} jobs were left out of table {table}"),
+            Self::RowsLeftOut(table, count) => write!(f, "{count} rows were left out of table {table}"),
             Self::MixedOwners(schema) => {
                 write!(f, "the tables in schema \"{schema}\" that a lane consists of are not plain tables of one owner")
             }
@@ -330,14 +330,20 @@ impl Display for Error {
 impl std::error::Error for Error {}
 
 impl From<Corrupt> for Error {
-    fn from(_: Corrupt) -> Self {
-        Self::CorruptJsonb
+    fn from(corrupt: Corrupt) -> Self {
+        match corrupt {
+            Corrupt::Format => Self::CorruptJsonb,
+            Corrupt::Text => Self::Encoding,
+        }
     }
 }
 
 impl From<Corrupt> for Fault {
-    fn from(_: Corrupt) -> Self {
-        Self::CorruptJsonb
+    fn from(corrupt: Corrupt) -> Self {
+        match corrupt {
+            Corrupt::Format => Self::CorruptJsonb,
+            Corrupt::Text => Self::Encoding,
+        }
     }
 }
 

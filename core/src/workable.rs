@@ -16,12 +16,7 @@ const FARTHEST: i64 = 22 * DAY;
 
 /// Checks a job that awa's workers are to work. `run_at` is PostgreSQL's `timestamptz`.
 pub fn check(job: &Job<'_>, run_at: Option<i64>) -> Result<(), Fault> {
-    if let Some(args) = job.args {
-        readable("args", args, DEEPEST_ARGS)?;
-    }
-    if let Some(metadata) = job.metadata {
-        readable("metadata", Value::Object(metadata), DEEPEST_METADATA)?;
-    }
+    walk(job, true)?;
     match (job.state, run_at) {
         (_, Some(i64::MIN)) => Err(Fault::UnworkableTime("is -infinity, which awa cannot read")),
         (InitialState::Available, Some(i64::MAX)) => {
@@ -31,6 +26,24 @@ pub fn check(job: &Job<'_>, run_at: Option<i64>) -> Result<(), Fault> {
     }
 }
 
+/// Checks that all strings of a job are text, which every reader needs.
+pub fn check_text(job: &Job<'_>) -> Result<(), Fault> {
+    walk(job, false)
+}
+
+fn walk(job: &Job<'_>, awas_limits: bool) -> Result<(), Fault> {
+    let limits = |key, deepest| {
+        if awas_limits { Limits { key, deepest, numbers: true } } else { Limits { key, deepest: usize::MAX, numbers: false } }
+    };
+    if let Some(args) = job.args {
+        limits("args", DEEPEST_ARGS).check(args)?;
+    }
+    if let Some(metadata) = job.metadata {
+        limits("metadata", DEEPEST_METADATA).check(Value::Object(metadata))?;
+    }
+    Ok(())
+}
+
 /// Whether a ready job is due so far from now that awa cannot reckon its age. Not refused: awa's own functions take such jobs too, and
 /// a job that waits long enough becomes one.
 pub fn is_far(job: &Job<'_>, run_at: Option<i64>, now: i64) -> bool {
@@ -38,39 +51,49 @@ pub fn is_far(job: &Job<'_>, run_at: Option<i64>, now: i64) -> bool {
     job.state == InitialState::Available && distance > FARTHEST as u64
 }
 
-/// Level by level, without recursion: the value may nest deeper than a stack allows.
-fn readable(key: &'static str, value: Value<'_>, deepest: usize) -> Result<(), Fault> {
-    let mut level = Vec::new();
-    match value {
-        Value::Array(root) | Value::Object(root) => visit(key, root, &mut level)?,
-        scalar => check_number(key, scalar)?,
-    }
-    for _ in 1..deepest {
-        if level.is_empty() {
-            return Ok(());
-        }
-        for container in std::mem::take(&mut level) {
-            visit(key, container, &mut level)?;
-        }
-    }
-    if level.is_empty() { Ok(()) } else { Err(Fault::Nesting(key)) }
+/// What a value of a job may have in it.
+struct Limits {
+    key: &'static str,
+    deepest: usize,
+    /// Whether numbers must be such that awa's workers read them.
+    numbers: bool,
 }
 
-/// Checks a container's numbers, and keeps its containers for the next level.
-fn visit<'a>(key: &'static str, container: Container<'a>, next: &mut Vec<Container<'a>>) -> Result<(), Fault> {
-    for child in container.numbers_and_containers()? {
-        match child? {
-            Value::Array(inner) | Value::Object(inner) => next.push(inner),
-            number => check_number(key, number)?,
+impl Limits {
+    /// Level by level, without recursion: the value may nest deeper than a stack allows.
+    fn check(&self, value: Value<'_>) -> Result<(), Fault> {
+        let mut level = Vec::new();
+        match value {
+            Value::Array(root) | Value::Object(root) => self.visit(root, &mut level)?,
+            scalar => self.check_number(scalar)?,
         }
+        for _ in 1..self.deepest {
+            if level.is_empty() {
+                return Ok(());
+            }
+            for container in std::mem::take(&mut level) {
+                self.visit(container, &mut level)?;
+            }
+        }
+        if level.is_empty() { Ok(()) } else { Err(Fault::Nesting(self.key)) }
     }
-    Ok(())
-}
 
-fn check_number(key: &'static str, value: Value<'_>) -> Result<(), Fault> {
-    match value {
-        Value::Number(number) if !number.is_readable() => Err(Fault::NumberRange(key)),
-        _ => Ok(()),
+    /// Checks a container's own elements, and keeps its containers for the next level.
+    fn visit<'a>(&self, container: Container<'a>, next: &mut Vec<Container<'a>>) -> Result<(), Fault> {
+        for child in container.numbers_and_containers()? {
+            match child? {
+                Value::Array(inner) | Value::Object(inner) => next.push(inner),
+                number => self.check_number(number)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn check_number(&self, value: Value<'_>) -> Result<(), Fault> {
+        match value {
+            Value::Number(number) if self.numbers && !number.is_readable() => Err(Fault::NumberRange(self.key)),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -91,7 +114,11 @@ mod tests {
             let text = format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
             let read = serde_json::from_str::<Json>(&text).is_ok();
             let bytes = nested(levels);
-            assert_eq!(readable("args", Value::root(&bytes).unwrap(), DEEPEST_ARGS).is_ok(), read, "{levels}");
+            assert_eq!(
+                Limits { key: "args", deepest: DEEPEST_ARGS, numbers: true }.check(Value::root(&bytes).unwrap()).is_ok(),
+                read,
+                "{levels}"
+            );
         }
     }
 

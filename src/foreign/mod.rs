@@ -80,8 +80,9 @@ unsafe fn begin(modify: *mut ModifyTableState, target: *mut ResultRelInfo) {
     unsafe {
         let plan = (*modify).ps.plan.cast::<pg_sys::ModifyTable>();
         let skip = !plan.is_null() && (*plan).onConflictAction == pg_sys::OnConflictAction::ONCONFLICT_NOTHING;
-        let mut memory = PgMemoryContexts::For((*(*modify).ps.state).es_query_cxt);
-        let stream = memory.switch_to(|_| Stream::open((*target).ri_RelationDesc, skip));
+        let statement = (*modify).ps.state;
+        let mut memory = PgMemoryContexts::For((*statement).es_query_cxt);
+        let stream = memory.switch_to(|_| Stream::open((*target).ri_RelationDesc, statement, skip));
         let stream = stream.unwrap_or_else(|error| report::raise(error));
         (*target).ri_FdwState = memory.leak_and_drop_on_delete(Some(stream)).cast();
     }

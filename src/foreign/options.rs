@@ -2,6 +2,7 @@
 //! again when a statement writes to it.
 #![allow(unsafe_code)]
 
+use crate::context;
 use crate::entry::Call;
 use crate::ingest::OnConflict;
 use crate::input;
@@ -76,7 +77,9 @@ impl TableOptions {
     fn default(&mut self, name: &str, value: &str) -> Result<()> {
         let known = DEFAULTS.into_iter().find(|known| *known == name);
         let name = known.ok_or_else(|| Error::UnknownOption(name.to_owned()))?;
-        let good = set(&mut self.defaults, name, value).and_then(|()| self.check());
+        let where_from = || (format!("option \"{name}\" of a foreign table"), None);
+        let set = context::with(&where_from, || set(&mut self.defaults, name, value));
+        let good = set.and_then(|()| self.check());
         good.map_err(|fault| Error::Option(name, fault))
     }
 

@@ -9,30 +9,32 @@ use crate::row::Reader;
 use crate::settings;
 use awa_ingest_core::error::Result;
 use awa_ingest_core::outcome::Outcome;
-use pgrx::pg_sys::{self, Datum, Relation, TupleTableSlot};
+use pgrx::pg_sys::{self, Datum, EState, Relation, TupleTableSlot};
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
 
-/// A statement's jobs.
+/// The rows of one foreign table in a statement.
 pub struct Stream {
     options: TableOptions,
     reader: Reader,
     /// The tags of a row, where they come as an array.
     tags: Vec<u8>,
     returned: Returned,
-    ingest: Ingest<Outcome>,
+    pipeline: Rc<Pipeline>,
 }
 
 impl Stream {
-    /// Opens the pipeline for a table. `skip` is the statement's own wish to leave out conflicts.
+    /// Opens the pipeline for a table in a statement. `skip` is the statement's own wish to leave out conflicts.
     ///
     /// # Safety
-    /// The relation is an open foreign table; the current memory context lives as long as the statement.
-    pub unsafe fn open(table: Relation, skip: bool) -> Result<Self> {
+    /// The relation is an open foreign table; the current memory context is that of the statement.
+    pub unsafe fn open(table: Relation, statement: *const EState, skip: bool) -> Result<Self> {
         // SAFETY: the caller vouches for the relation.
         let (oid, reader) = unsafe { ((*table).rd_id, Reader::new((*table).rd_att)?) };
         let options = TableOptions::of(oid)?;
         let on_conflict = if skip { OnConflict::Skip } else { options.on_conflict };
-        let ingest = Ingest::new(on_conflict, Outcome::new(settings::outcome_memory()))?.streaming();
-        Ok(Self { options, reader, tags: Vec::new(), returned: Returned::default(), ingest })
+        let pipeline = Pipeline::of(statement, on_conflict)?;
+        Ok(Self { options, reader, tags: Vec::new(), returned: Returned::default(), pipeline })
     }
 
     /// How many rows the server may hand over at once.
@@ -46,13 +48,15 @@ impl Stream {
     /// # Safety
     /// The slot holds a row of the table; the current memory context lives as long as the row.
     pub unsafe fn take(&mut self, slot: *mut TupleTableSlot, wanted: bool) -> Result<bool> {
+        let mut pipeline = self.pipeline.ingest.borrow_mut();
+        let Some(ingest) = pipeline.as_mut() else { return Ok(false) };
         if wanted {
-            self.ingest.claim_at_once();
+            ingest.claim_at_once();
         }
         // SAFETY: the caller vouches for the slot, whose datums are of the columns' types.
         let record = unsafe { self.reader.read(row(slot), &mut self.tags) };
         let draft = record.and_then(|record| record.draft(&self.options.defaults));
-        let Some(taken) = self.ingest.add(draft)? else { return Ok(false) };
+        let Some(taken) = ingest.add(draft)? else { return Ok(false) };
         if wanted {
             // SAFETY: as above.
             unsafe { self.returned.show(&taken, self.reader.cells(), slot)? }
@@ -60,11 +64,52 @@ impl Stream {
         Ok(true)
     }
 
-    /// Writes everything, and remembers what was done.
+    /// Ends the table's part. The last one of a statement writes everything, and remembers what was done.
     pub fn finish(self) -> Result<()> {
-        let (outcome, summary) = self.ingest.finish()?;
+        let tables = self.pipeline.tables.get() - 1;
+        self.pipeline.tables.set(tables);
+        if tables > 0 {
+            return Ok(());
+        }
+        let Some(ingest) = self.pipeline.ingest.take() else { return Ok(()) };
+        let (outcome, summary) = ingest.finish()?;
         last::remember(outcome, summary);
         Ok(())
+    }
+}
+
+/// What the foreign tables of a statement share, partitions and the targets of WITH: their lanes are taken in one order, and their jobs
+/// are counted together.
+struct Pipeline {
+    ingest: RefCell<Option<Ingest<Outcome>>>,
+    /// Tables that have not ended.
+    tables: Cell<usize>,
+}
+
+thread_local! {
+    /// Pipelines of the statements under way. A statement's memory keeps its own alive, and drops it in whatever way it ends.
+    static OPEN: RefCell<Vec<(*const EState, OnConflict, Weak<Pipeline>)>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Pipeline {
+    /// The statement's pipeline for a policy.
+    fn of(statement: *const EState, on_conflict: OnConflict) -> Result<Rc<Self>> {
+        let open = OPEN.with_borrow_mut(|open| {
+            open.retain(|(_, _, pipeline)| pipeline.strong_count() > 0);
+            let found = open.iter().find(|(of, policy, _)| (*of, *policy) == (statement, on_conflict));
+            found.and_then(|(_, _, pipeline)| pipeline.upgrade())
+        });
+        let pipeline = match open {
+            Some(pipeline) => pipeline,
+            None => {
+                let ingest = Ingest::new(on_conflict, Outcome::new(settings::outcome_memory()))?.streaming();
+                let pipeline = Rc::new(Self { ingest: RefCell::new(Some(ingest)), tables: Cell::new(0) });
+                OPEN.with_borrow_mut(|open| open.push((statement, on_conflict, Rc::downgrade(&pipeline))));
+                pipeline
+            }
+        };
+        pipeline.tables.set(pipeline.tables.get() + 1);
+        Ok(pipeline)
     }
 }
 

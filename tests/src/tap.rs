@@ -54,6 +54,10 @@ impl Drop for CopyTap {
 
 async fn serve(client: TcpStream, server: u16, record: Arc<Mutex<Vec<u8>>>) {
     let server = TcpStream::connect(("127.0.0.1", server)).await.expect("the server's port");
+    // Messages go on one by one, and the kernel must not wait for more.
+    for socket in [&client, &server] {
+        socket.set_nodelay(true).expect("TCP_NODELAY");
+    }
     let (from_client, mut to_client) = client.into_split();
     let (mut from_server, to_server) = server.into_split();
     // Either side may end first; the other sees that by itself.

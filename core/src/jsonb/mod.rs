@@ -17,9 +17,14 @@ pub use encode::{encode, encode_number};
 pub use number::Number;
 pub use write::{MOST_STRINGS, write_object, write_strings};
 
-/// The bytes do not follow the format.
+/// What is wrong with a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Corrupt;
+pub enum Corrupt {
+    /// The bytes do not follow the format.
+    Format,
+    /// A string is not UTF-8, as COPY lets pass from a file in SQL_ASCII.
+    Text,
+}
 
 type Result<T> = std::result::Result<T, Corrupt>;
 
@@ -73,8 +78,8 @@ impl<'a> Value<'a> {
             IS_OBJECT => Ok(Self::Object(container)),
             IS_ARRAY => Ok(Self::Array(container)),
             // A bare scalar is stored as an array of one that says so.
-            kind if kind == IS_ARRAY | IS_SCALAR => container.children(1)?.next().unwrap_or(Err(Corrupt)),
-            _ => Err(Corrupt),
+            kind if kind == IS_ARRAY | IS_SCALAR => container.children(1)?.next().unwrap_or(Err(Corrupt::Format)),
+            _ => Err(Corrupt::Format),
         }
     }
 
@@ -134,27 +139,27 @@ impl<'a> Container<'a> {
     /// The keys and values of an object, in stored order: by length of the key, then by its bytes.
     pub fn fields(&self) -> Result<impl Iterator<Item = Result<(&'a str, Value<'a>)>> + use<'a>> {
         let count = self.len();
-        let total = count.checked_mul(2).ok_or(Corrupt)?;
+        let total = count.checked_mul(2).ok_or(Corrupt::Format)?;
         let keys = self.children(total)?.take(count);
         let mut values = self.children(total)?;
         values.skip_entries(count)?;
         Ok(keys.zip(values).map(|(key, value)| match key? {
             Value::String(key) => Ok((key, value?)),
-            _ => Err(Corrupt),
+            _ => Err(Corrupt::Format),
         }))
     }
 
-    /// The numbers and containers among the elements or fields, in stored order. Everything else is passed over unread.
+    /// The numbers and containers among the elements or fields, in stored order. Of all else, only strings are looked at, whether they are UTF-8.
     pub fn numbers_and_containers(&self) -> Result<impl Iterator<Item = Result<Value<'a>>> + use<'a>> {
         let per_child = if word(self.bytes, 0)? & IS_OBJECT != 0 { 2 } else { 1 };
-        let mut children = self.children(self.len().checked_mul(per_child).ok_or(Corrupt)?)?;
+        let mut children = self.children(self.len().checked_mul(per_child).ok_or(Corrupt::Format)?)?;
         Ok(std::iter::from_fn(move || children.next_number_or_container()))
     }
 
     fn children(&self, count: usize) -> Result<Children<'a>> {
-        let data = count.checked_mul(4).and_then(|n| n.checked_add(4)).ok_or(Corrupt)?;
+        let data = count.checked_mul(4).and_then(|n| n.checked_add(4)).ok_or(Corrupt::Format)?;
         if data > self.bytes.len() {
-            return Err(Corrupt);
+            return Err(Corrupt::Format);
         }
         Ok(Children { bytes: self.bytes, data, count, index: 0, offset: 0 })
     }
@@ -184,12 +189,20 @@ impl<'a> Children<'a> {
             if entry.is_ok_and(|entry| matches!(entry & ENTRY_TYPE, NUMERIC | CONTAINER)) {
                 return self.next();
             }
-            if let Err(corrupt) = self.step() {
+            if let Err(corrupt) = self.pass() {
                 self.index = self.count;
                 return Some(Err(corrupt));
             }
         }
         None
+    }
+
+    /// Passes over a scalar, of which only strings can be wrong.
+    fn pass(&mut self) -> Result<()> {
+        match self.step()? {
+            (STRING, start, end) => text(self.slice(start, end)?).map(drop),
+            _ => Ok(()),
+        }
     }
 
     /// The next child's type and byte range.
@@ -199,7 +212,7 @@ impl<'a> Children<'a> {
         let start = self.offset;
         let end = if entry & ENTRY_HAS_OFFSET != 0 { length } else { start + length };
         if end < start || self.data + end > self.bytes.len() {
-            return Err(Corrupt);
+            return Err(Corrupt::Format);
         }
         self.index += 1;
         self.offset = end;
@@ -212,21 +225,21 @@ impl<'a> Children<'a> {
             NULL => Ok(Value::Null),
             FALSE => Ok(Value::Bool(false)),
             TRUE => Ok(Value::Bool(true)),
-            STRING => std::str::from_utf8(self.slice(start, end)?).map(Value::String).map_err(|_| Corrupt),
+            STRING => text(self.slice(start, end)?).map(Value::String),
             NUMERIC => Number::new(self.slice(start.next_multiple_of(4), end)?).map(Value::Number),
             CONTAINER => {
                 let bytes = self.slice(start.next_multiple_of(4), end)?;
                 match Value::root(bytes)? {
                     value @ (Value::Array(_) | Value::Object(_)) => Ok(value),
-                    _ => Err(Corrupt),
+                    _ => Err(Corrupt::Format),
                 }
             }
-            _ => Err(Corrupt),
+            _ => Err(Corrupt::Format),
         }
     }
 
     fn slice(&self, start: usize, end: usize) -> Result<&'a [u8]> {
-        self.bytes.get(start..end).ok_or(Corrupt)
+        self.bytes.get(start..end).ok_or(Corrupt::Format)
     }
 }
 
@@ -245,9 +258,13 @@ impl<'a> Iterator for Children<'a> {
     }
 }
 
+fn text(bytes: &[u8]) -> Result<&str> {
+    std::str::from_utf8(bytes).map_err(|_| Corrupt::Text)
+}
+
 fn word(bytes: &[u8], at: usize) -> Result<u32> {
-    let end = at.checked_add(4).ok_or(Corrupt)?;
-    let chunk = bytes.get(at..end).and_then(|chunk| chunk.try_into().ok()).ok_or(Corrupt)?;
+    let end = at.checked_add(4).ok_or(Corrupt::Format)?;
+    let chunk = bytes.get(at..end).and_then(|chunk| chunk.try_into().ok()).ok_or(Corrupt::Format)?;
     Ok(u32::from_ne_bytes(chunk))
 }
 

@@ -23,11 +23,11 @@ pub struct Number<'a> {
 
 impl<'a> Number<'a> {
     pub(super) fn new(datum: &'a [u8]) -> Result<Self> {
-        let body = datum.get(header_length(datum)?..).ok_or(Corrupt)?;
+        let body = datum.get(header_length(datum)?..).ok_or(Corrupt::Format)?;
         let header = half(body, 0)?;
         let number = if header & SPECIAL == SPECIAL {
             // NaN and the infinities, which JSON does not have.
-            return Err(Corrupt);
+            return Err(Corrupt::Format);
         } else if header & SHORT != 0 {
             let weight = i32::from(header & 0x3F) - if header & 0x40 != 0 { 0x40 } else { 0 };
             Self { datum, digits: &body[2..], negative: header & SHORT_NEGATIVE != 0, weight, scale: (header >> 7) & 0x3F }
@@ -36,7 +36,7 @@ impl<'a> Number<'a> {
             Self { datum, digits: &body[4..], negative: header & LONG_NEGATIVE != 0, weight, scale: header & LONG_SCALE }
         };
         if number.digits.len() % 2 != 0 || number.groups().any(|group| group > 9999) {
-            return Err(Corrupt);
+            return Err(Corrupt::Format);
         }
         Ok(number)
     }
@@ -131,13 +131,13 @@ impl std::fmt::Display for Number<'_> {
 
 /// Length of the varlena header: one byte for short datums, else four. Which bit tells depends on the byte order.
 fn header_length(datum: &[u8]) -> Result<usize> {
-    let first = *datum.first().ok_or(Corrupt)?;
+    let first = *datum.first().ok_or(Corrupt::Format)?;
     let short = if cfg!(target_endian = "little") { first & 1 == 1 } else { first & 0x80 != 0 };
     Ok(if short { 1 } else { 4 })
 }
 
 fn half(bytes: &[u8], at: usize) -> Result<u16> {
-    let pair = bytes.get(at..at + 2).ok_or(Corrupt)?;
+    let pair = bytes.get(at..at + 2).ok_or(Corrupt::Format)?;
     Ok(u16::from_ne_bytes([pair[0], pair[1]]))
 }
 

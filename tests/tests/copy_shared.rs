@@ -1,0 +1,126 @@
+//! A statement that fills several foreign tables, partitions or targets of WITH, is one call: one order of lanes, one count of jobs.
+
+use awa_ingest_tests::copy::{copy_csv, copy_in, last_ingest};
+use awa_ingest_tests::{Cluster, Db, Session, Storage, Template, failure, rows, within};
+use serde_json::{Value, json};
+use tokio_postgres::Client;
+
+const PARTITIONS: &str = "
+    CREATE TABLE jobs (kind text, queue text, job_id bigint) PARTITION BY LIST (queue);
+    CREATE FOREIGN TABLE jobs_a PARTITION OF jobs FOR VALUES IN ('a') SERVER awa_ingest;
+    CREATE FOREIGN TABLE jobs_b PARTITION OF jobs FOR VALUES IN ('b') SERVER awa_ingest;
+    CREATE FOREIGN TABLE jobs_c PARTITION OF jobs FOR VALUES IN ('c') SERVER awa_ingest OPTIONS (kind 'from option');
+    CREATE FOREIGN TABLE jobs_none PARTITION OF jobs FOR VALUES IN ('none') SERVER awa_ingest;";
+
+async fn summary(client: &Client) -> Vec<Value> {
+    rows(client, "(SELECT rows, enqueued, skipped, lanes FROM awa.last_ingest_summary())", &[]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn partitions_are_counted_together() {
+    for storage in Storage::BOTH {
+        let client = storage.db().await.connect().await;
+        client.batch_execute(PARTITIONS).await.unwrap();
+        let insert = "INSERT INTO jobs VALUES ('one', 'b'), ('two', 'a'), ('three', 'b'), (NULL, 'c') RETURNING kind, job_id";
+        let returned = client.query(insert, &[]).await.unwrap();
+        let ids: Vec<i64> = returned.iter().map(|row| row.get(1)).collect();
+        assert_eq!(returned.iter().map(|row| row.get(0)).collect::<Vec<&str>>(), ["one", "two", "three", "from option"]);
+        assert_eq!(last_ingest(&client).await.into_iter().filter_map(|fate| fate.job_id).collect::<Vec<_>>(), ids);
+        assert_eq!(summary(&client).await, [json!({"rows": 4, "enqueued": 4, "skipped": 0, "lanes": 3})]);
+
+        copy_csv(&client, "jobs", "kind, queue", "x,a\ny,c\nz,a\n").await.unwrap();
+        assert_eq!(summary(&client).await, [json!({"rows": 3, "enqueued": 3, "skipped": 0, "lanes": 2})]);
+        let refused = failure(client.execute("INSERT INTO jobs VALUES ('one', 'b'), ('two', 'a'), (NULL, 'b')", &[]).await);
+        assert_eq!((refused.sqlstate.as_str(), refused.ordinal()), ("23502", Some(3)), "{refused:?}");
+        let count = format!("(SELECT count(*) FROM {})", storage.table("ready_entries"));
+        assert_eq!(rows(&client, &count, &[]).await, [json!({"count": 7})], "{storage:?}");
+    }
+}
+
+/// The lanes of both statements exist, and are touched in opposite order.
+#[tokio::test(flavor = "multi_thread")]
+async fn partitions_in_opposite_order_do_not_deadlock() {
+    for storage in Storage::BOTH {
+        let db = storage.db().await;
+        let observer = db.connect().await;
+        observer.batch_execute(PARTITIONS).await.unwrap();
+        observer.batch_execute("INSERT INTO jobs VALUES ('k', 'a'), ('k', 'b')").await.unwrap();
+        let sessions = [Session::open(&db).await, Session::open(&db).await];
+        for round in 0..20 {
+            let [first, second] = ["a,b", "b,a"].map(|order| {
+                format!(
+                    "INSERT INTO jobs SELECT 'k', (string_to_array('{order}', ','))[1 + n % 2] FROM generate_series(0, 2000) AS n"
+                )
+            });
+            let both = async { tokio::join!(sessions[0].client.execute(&first, &[]), sessions[1].client.execute(&second, &[])) };
+            let (one, other) = within("two statements", both).await;
+            assert_eq!((one.unwrap(), other.unwrap()), (2001, 2001), "round {round}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn targets_of_with_are_counted_together_unless_their_policies_differ() {
+    let client = Db::embedded().await.connect().await;
+    client.batch_execute(PARTITIONS).await.unwrap();
+    let same =
+        "WITH a AS (INSERT INTO jobs_a VALUES ('k', 'a')) INSERT INTO awa.ingest (kind, queue) VALUES ('k', 'x'), ('k', 'y')";
+    client.execute(same, &[]).await.unwrap();
+    assert_eq!(summary(&client).await, [json!({"rows": 3, "enqueued": 3, "skipped": 0, "lanes": 3})]);
+    let both = "WITH a AS (INSERT INTO awa.ingest_skip_conflicts (kind, uniqueness) VALUES ('u', 'true'), ('u', 'true'))
+                INSERT INTO awa.ingest (kind) VALUES ('k')";
+    client.execute(both, &[]).await.unwrap();
+    let kinds = "(SELECT kind, count(*) FROM awa_ingest.ready_entries GROUP BY kind)";
+    let stored = rows(&client, kinds, &[]).await;
+    assert_eq!(stored, [json!({"count": 4, "kind": "k"}), json!({"count": 1, "kind": "u"})]);
+}
+
+/// A notification would keep it from being prepared.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prepared_transaction_is_forgotten() {
+    let cluster = Cluster::start(&[("max_prepared_transactions", "2")]);
+    let db = Db::on(cluster, Template::Embedded).await;
+    let client = db.connect().await;
+    client.batch_execute("BEGIN; INSERT INTO awa.ingest (kind, run_at) VALUES ('k', '2100-01-01')").await.unwrap();
+    assert_eq!(summary(&client).await.len(), 1);
+    client.batch_execute("PREPARE TRANSACTION 'p'").await.unwrap();
+    assert_eq!(summary(&client).await, Vec::<Value>::new());
+    client.batch_execute("COMMIT PREPARED 'p'").await.unwrap();
+    assert_eq!(rows(&client, "awa_ingest.deferred_jobs", &[]).await.len(), 1);
+}
+
+/// A row without its segment is never worked.
+#[tokio::test(flavor = "multi_thread")]
+async fn segments_that_are_left_out_end_the_statement() {
+    for storage in Storage::BOTH {
+        let client = storage.db().await.connect().await;
+        let trigger = format!(
+            "CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+             CREATE TRIGGER nothing BEFORE INSERT ON {} FOR EACH ROW EXECUTE FUNCTION nothing()",
+            storage.table("ready_segments")
+        );
+        client.batch_execute(&trigger).await.unwrap();
+        let refused = failure(client.execute("INSERT INTO awa.ingest (kind) VALUES ('k')", &[]).await);
+        assert_eq!(refused.sqlstate, "55000", "{storage:?}: {refused:?}");
+    }
+}
+
+/// COPY does not check a file that is declared to be SQL_ASCII.
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_that_are_no_text_are_refused_wherever_they_are() {
+    for storage in Storage::BOTH {
+        let client = storage.db().await.connect().await;
+        let good = b"k\tq\t{}\n".to_vec();
+        for bad in [
+            &b"\xff\tq\t{}\n"[..],
+            b"k\t\xff\t{}\n",
+            b"k\tq\t\"\xff\"\n",
+            b"k\tq\t{\"a\": [[\"\xff\"]]}\n",
+            b"k\tq\t{\"\xc3\": 1}\n",
+        ] {
+            let statement = "COPY awa.ingest (kind, queue, args) FROM STDIN (ENCODING 'SQL_ASCII')";
+            let refused = failure(copy_in(&client, statement, [&good[..], bad].concat()).await);
+            assert_eq!((refused.sqlstate.as_str(), refused.ordinal()), ("22021", Some(2)), "{storage:?}: {refused:?}");
+        }
+    }
+}

@@ -95,3 +95,17 @@ pgrx_wants_newer_rust() { (($(rust_minor) < 96)); }
 pgrx_cargo_flags() {
     if pgrx_wants_newer_rust; then say --ignore-rust-version; fi
 }
+
+# --- Installing ---------------------------------------------------------------------------------
+
+# install_files FOLDER [COMMAND...]: moves the files below FOLDER to where their paths in it say, by COMMAND (sudo). A library is never
+# written in place: servers have it mapped, and would crash.
+install_files() {
+    local folder=$1 file
+    shift
+    (cd "$folder" && find . -type f -printf '%P\0') | while IFS= read -r -d '' file; do
+        "$@" install -m 755 -d "/$(dirname "$file")"
+        "$@" install -m "$([[ $file == *.so ]] && echo 755 || echo 644)" "$folder/$file" "/$file.new"
+        "$@" mv -f "/$file.new" "/$file"
+    done
+}

@@ -11,6 +11,7 @@ mod stream;
 pub use options::validate;
 
 use crate::entry::Call;
+use crate::ingest::OnConflict;
 use crate::report;
 use awa_ingest_core::error::{Error, Result};
 use pgrx::pg_sys::{self, Datum, EState, List, ModifyTableState, NodeTag, ResultRelInfo, TupleTableSlot};
@@ -79,10 +80,15 @@ unsafe fn begin(modify: *mut ModifyTableState, target: *mut ResultRelInfo) {
     // plan; an INSERT's is a ModifyTable.
     unsafe {
         let plan = (*modify).ps.plan.cast::<pg_sys::ModifyTable>();
-        let skip = !plan.is_null() && (*plan).onConflictAction == pg_sys::OnConflictAction::ONCONFLICT_NOTHING;
+        let ignores = !plan.is_null() && (*plan).onConflictAction == pg_sys::OnConflictAction::ONCONFLICT_NOTHING;
+        let wish = match (*modify).operation {
+            // A row that moves here from another partition is deleted there: it must not be left out.
+            pg_sys::CmdType::CMD_UPDATE => Some(OnConflict::Error),
+            _ => ignores.then_some(OnConflict::Skip),
+        };
         let statement = (*modify).ps.state;
         let mut memory = PgMemoryContexts::For((*statement).es_query_cxt);
-        let stream = memory.switch_to(|_| Stream::open((*target).ri_RelationDesc, statement, skip));
+        let stream = memory.switch_to(|_| Stream::open((*target).ri_RelationDesc, statement, wish));
         let stream = stream.unwrap_or_else(|error| report::raise(error));
         (*target).ri_FdwState = memory.leak_and_drop_on_delete(Some(stream)).cast();
     }

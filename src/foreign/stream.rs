@@ -24,15 +24,15 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Opens the pipeline for a table in a statement. `skip` is the statement's own wish to leave out conflicts.
+    /// Opens the pipeline for a table in a statement. `wish` is the statement's own for conflicts, and goes before the table's.
     ///
     /// # Safety
     /// The relation is an open foreign table; the current memory context is that of the statement.
-    pub unsafe fn open(table: Relation, statement: *const EState, skip: bool) -> Result<Self> {
+    pub unsafe fn open(table: Relation, statement: *const EState, wish: Option<OnConflict>) -> Result<Self> {
         // SAFETY: the caller vouches for the relation.
         let (oid, reader) = unsafe { ((*table).rd_id, Reader::new((*table).rd_att)?) };
         let options = TableOptions::of(oid)?;
-        let on_conflict = if skip { OnConflict::Skip } else { options.on_conflict };
+        let on_conflict = wish.unwrap_or(options.on_conflict);
         let pipeline = Pipeline::of(statement, on_conflict)?;
         Ok(Self { options, reader, tags: Vec::new(), returned: Returned::default(), pipeline })
     }

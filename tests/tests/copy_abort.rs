@@ -1,7 +1,9 @@
 //! A COPY that does not come to its end, whoever ends it and when, leaves nothing, and the next one works.
 
 use awa_ingest_tests::copy::{copy_csv, last_summary};
-use awa_ingest_tests::{Db, OpenCopy, Session, Storage, assert_nothing_stored, failure, stored_kinds, wait_until_blocked, within};
+use awa_ingest_tests::{
+    Db, OpenCopy, Session, Storage, assert_nothing_stored, failure, stored_kinds, wait_until, wait_until_blocked, within,
+};
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, Error};
 
@@ -171,16 +173,16 @@ async fn the_statement_times_out() {
         let db = storage.db().await;
         let observer = db.connect().await;
         let session = Session::open(&db).await;
-        session.client.batch_execute("SET awa_ingest.batch_memory = '64kB'; SET statement_timeout = '300ms'").await.unwrap();
+        warm_up(&session, "SET awa_ingest.batch_memory = '64kB'; SET statement_timeout = '1s'").await;
         let mut copy = session.copy(&statement(TABLES[0])).await;
         copy.send_until_ended(lines(0..500), &observer).await;
         assert_eq!(failure(copy.finish().await).sqlstate, "57014");
+        session.client.batch_execute("RESET statement_timeout").await.unwrap();
         assert_recovered(&session, &observer, storage, "timed out while streaming").await;
 
         let db = storage.db().await;
         let holder = db.connect().await;
-        let (session, finish) = writing_until(&db, &holder, "SET statement_timeout = '2s'", storage).await;
-        let timed_out = within("the COPY", finish).await.expect("the task");
+        let (session, timed_out) = write_against_a_lock(&db, &holder, "SET statement_timeout = '2s'", storage).await;
         assert_eq!(failure(timed_out).sqlstate, "57014");
         holder.batch_execute("ROLLBACK").await.unwrap();
         session.client.batch_execute("RESET statement_timeout").await.unwrap();
@@ -188,17 +190,22 @@ async fn the_statement_times_out() {
     }
 }
 
-/// As [`writing`], but with a time limit of the session's own, so that nobody else has to look on.
-async fn writing_until(db: &Db, holder: &Client, limit: &str, storage: Storage) -> (Session, JoinHandle<Result<u64, Error>>) {
+/// Loads the library and plans its statements before a time that `limit` sets counts.
+async fn warm_up(session: &Session, limit: &str) {
+    let insert = "BEGIN; INSERT INTO awa.ingest (kind) VALUES ('lost'); ROLLBACK";
+    session.client.batch_execute(&format!("{insert}; {limit}")).await.expect(limit);
+}
+
+/// As [`writing`], but the session has a time limit of its own, which ends the COPY.
+async fn write_against_a_lock(db: &Db, holder: &Client, limit: &str, storage: Storage) -> (Session, Result<u64, Error>) {
+    let session = Session::open(db).await;
+    warm_up(&session, limit).await;
     let lock = format!("BEGIN; LOCK TABLE {} IN SHARE MODE", storage.table("ready_entries"));
     holder.batch_execute(&lock).await.expect(&lock);
-    let session = Session::open(db).await;
-    session.client.batch_execute(limit).await.expect(limit);
     let mut copy = session.copy(&statement("awa.ingest")).await;
     copy.send(lines(0..30)).await.expect("sending");
-    let finish = tokio::spawn(copy.finish());
-    wait_until_blocked(holder, session.pid).await;
-    (session, finish)
+    let result = within("the COPY", copy.finish()).await;
+    (session, result)
 }
 
 /// A lock that is not to be had in time ends the COPY, not the session.
@@ -207,8 +214,7 @@ async fn a_lock_is_not_to_be_had() {
     for storage in Storage::BOTH {
         let db = storage.db().await;
         let holder = db.connect().await;
-        let (session, finish) = writing_until(&db, &holder, "SET lock_timeout = '500ms'", storage).await;
-        let refused = within("the COPY", finish).await.expect("the task");
+        let (session, refused) = write_against_a_lock(&db, &holder, "SET lock_timeout = '500ms'", storage).await;
         assert_eq!(failure(refused).sqlstate, "55P03");
         holder.batch_execute("ROLLBACK").await.unwrap();
         assert_recovered(&session, &holder, storage, "no lock").await;
@@ -233,6 +239,32 @@ async fn temporary_files_are_limited() {
             );
             assert_eq!(failure(session.client.query(&insert, &[]).await).sqlstate, "53400");
             assert_recovered(&session, &observer, storage, &format!("temp_file_limit, {table}")).await;
+        }
+    }
+}
+
+/// A session that ends while it tells of its last statement lets go of all its locks.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backend_is_terminated_while_it_tells() {
+    for storage in Storage::BOTH {
+        let db = storage.db().await;
+        let observer = db.connect().await;
+        observer.batch_execute("CREATE TABLE locked ()").await.unwrap();
+        for round in 0..5 {
+            let session = Session::open(&db).await;
+            let before = "INSERT INTO awa.ingest (kind) SELECT 'k' FROM generate_series(1, 30000); BEGIN; LOCK TABLE locked";
+            session.client.batch_execute(before).await.expect(before);
+            let telling =
+                session.client.batch_execute("DO $$ BEGIN LOOP PERFORM count(*) FROM awa.last_ingest(); END LOOP; END $$");
+            let ending = async {
+                let active = format!("SELECT state = 'active' FROM pg_stat_activity WHERE pid = {}", session.pid);
+                wait_until(&observer, &active).await;
+                observer.execute("SELECT pg_terminate_backend($1)", &[&session.pid]).await.unwrap();
+            };
+            assert!(tokio::join!(telling, ending).0.is_err());
+            session.wait_until_gone(&observer).await;
+            let lock = "SET lock_timeout = '5s'; BEGIN; LOCK TABLE locked; ROLLBACK";
+            observer.batch_execute(lock).await.unwrap_or_else(|error| panic!("round {round}, {storage:?}: {error:?}"));
         }
     }
 }

@@ -28,11 +28,11 @@ fn batch(repeating: bool) -> Vec<Row> {
     (0..200)
         .map(|n: usize| Row {
             queue: Some(["a", "b", "c"][n % 3].to_owned()),
-            priority: (n % 4 == 0).then_some(1),
-            run_at: (n % 11 == 0).then(|| "2041-01-01T00:00:00Z".parse().expect("a time")),
-            tags: (n % 5 == 0).then(|| vec![format!("t{n}"), "x,\"y\"".to_owned()]),
-            metadata: (n % 7 == 0).then(|| json!({"n": n})),
-            uniqueness: (n % 2 == 0).then(|| json!(true)),
+            priority: n.is_multiple_of(4).then_some(1),
+            run_at: n.is_multiple_of(11).then(|| "2041-01-01T00:00:00Z".parse().expect("a time")),
+            tags: n.is_multiple_of(5).then(|| vec![format!("t{n}"), "x,\"y\"".to_owned()]),
+            metadata: n.is_multiple_of(7).then(|| json!({"n": n})),
+            uniqueness: n.is_multiple_of(2).then_some(json!(true)),
             ..Row::new("k", json!(if repeating { n % 60 } else { n }))
         })
         .collect()

@@ -122,8 +122,8 @@ fn jobs_of_every_sort(repeating: bool) -> Vec<InsertParams> {
     (0..80)
         .map(|n: usize| {
             let unique = UniqueOpts {
-                by_queue: n % 2 == 0,
-                by_period: (n % 5 == 0).then_some(n as i64 / 40),
+                by_queue: n.is_multiple_of(2),
+                by_period: n.is_multiple_of(5).then_some(n as i64 / 40),
                 states: [0b0001_1111, 0b0000_0110, 0b1110_0001, 0][n / 4 % 4],
                 ..Default::default()
             };
@@ -132,7 +132,7 @@ fn jobs_of_every_sort(repeating: bool) -> Vec<InsertParams> {
                 queue: queue.to_owned(),
                 priority: [3, 1, 4, 2][n % 4],
                 max_attempts: [25, 1, 1000][n % 3],
-                run_at: (n % 7 == 0).then(|| at(n as i64)),
+                run_at: n.is_multiple_of(7).then(|| at(n as i64)),
                 metadata: [json!({}), json!({"k": {"é": [1.5, null]}}), json!({"": "\\N"})][n % 3].clone(),
                 tags: [vec![], vec![], vec!["a, \"b\"".into(), "\\".into(), "".into()], vec!["NULL".into()]][n % 4].clone(),
                 unique: (n % 3 < 2).then_some(unique),

@@ -89,6 +89,31 @@ async fn a_prepared_transaction_is_forgotten() {
     assert_eq!(rows(&client, "awa_ingest.deferred_jobs", &[]).await.len(), 1);
 }
 
+/// A row that moves into a partition is deleted in another: its job is not left out.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_update_does_not_lose_a_row() {
+    let client = Db::embedded().await.connect().await;
+    let tables = "
+        CREATE TABLE work (kind text, uniqueness jsonb, done boolean) PARTITION BY LIST (done);
+        CREATE TABLE drafts PARTITION OF work FOR VALUES IN (false);
+        CREATE FOREIGN TABLE sent PARTITION OF work (kind, uniqueness, done) FOR VALUES IN (true)
+            SERVER awa_ingest OPTIONS (on_conflict 'skip')";
+    let unknown = failure(client.batch_execute(&format!("{tables}; INSERT INTO work VALUES ('k', 'true', true)")).await);
+    assert_eq!(unknown.sqlstate, "42703");
+    let by_queue = tables.replace("done boolean", "queue text").replace("(done)", "(queue)").replace(", done)", ", queue)");
+    let by_queue = by_queue.replace("(false)", "('draft')").replace("(true)", "('sent')");
+    client.batch_execute(&format!("DROP TABLE IF EXISTS work; {by_queue}")).await.unwrap();
+    client.batch_execute("INSERT INTO work VALUES ('k', 'true', 'draft'), ('k', 'true', 'sent')").await.unwrap();
+    let refused = failure(client.execute("UPDATE work SET queue = 'sent' WHERE queue = 'draft'", &[]).await);
+    assert_eq!((refused.sqlstate.as_str(), refused.constraint.as_str()), ("23505", "idx_awa_jobs_unique"), "{refused:?}");
+    assert_eq!(rows(&client, "drafts", &[]).await.len(), 1);
+    client
+        .batch_execute("UPDATE drafts SET kind = 'other'; UPDATE work SET queue = 'sent' WHERE kind = 'other' AND queue = 'draft'")
+        .await
+        .unwrap();
+    assert_eq!(rows(&client, "(SELECT kind FROM awa_ingest.ready_entries)", &[]).await.len(), 2);
+}
+
 /// A row without its segment is never worked.
 #[tokio::test(flavor = "multi_thread")]
 async fn segments_that_are_left_out_end_the_statement() {

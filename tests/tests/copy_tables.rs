@@ -118,6 +118,51 @@ async fn views_over_the_tables() {
     }
 }
 
+/// The check option of a view is about the job as it is stored, whether or not the statement returns it.
+#[tokio::test(flavor = "multi_thread")]
+async fn check_options_see_the_stored_job() {
+    let views = [
+        ("priority = 2", "kind", "'k'", "kind, priority", "'k', 1"),
+        ("queue = 'default'", "kind, queue", "'k', NULL", "kind, queue", "'k', 'q'"),
+        ("queue IS NOT NULL AND state = 'scheduled'", "kind, run_at", "'k', '2041-01-01'", "kind", "'k'"),
+        ("coalesce(priority, 4) = 4", "kind, priority", "'k', 4", "kind", "'k'"),
+    ];
+    for storage in Storage::BOTH {
+        let client = storage.db().await.connect().await;
+        for table in ["awa.ingest", "awa.ingest_skip_conflicts"] {
+            for (check, columns, good, bad_columns, bad) in views {
+                let view = format!("CREATE VIEW v AS SELECT * FROM {table} WHERE {check} WITH CHECK OPTION");
+                client.batch_execute(&view).await.expect(&view);
+                for returning in ["", "RETURNING job_id"] {
+                    let insert = |columns: &str, values: &str| format!("INSERT INTO v ({columns}) VALUES ({values}) {returning}");
+                    client.query(&insert(columns, good), &[]).await.unwrap_or_else(|error| panic!("{view}{returning}: {error:?}"));
+                    let refused = failure(client.query(&insert(bad_columns, bad), &[]).await);
+                    assert_eq!(refused.sqlstate, "44000", "{view}{returning}: {refused:?}");
+                }
+                client.batch_execute("DROP VIEW v").await.unwrap();
+            }
+        }
+        assert_eq!(stored_kinds(&client, storage).await.len(), 2 * 2 * views.len(), "{storage:?}");
+    }
+}
+
+/// A column that is generated when it is read is none that is written. Servers before 18 do not know such columns.
+#[tokio::test(flavor = "multi_thread")]
+async fn virtual_columns_are_refused() {
+    for storage in Storage::BOTH {
+        let client = storage.db().await.connect().await;
+        let create =
+            "CREATE FOREIGN TABLE orders (kind text, queue text GENERATED ALWAYS AS ('q_' || kind) VIRTUAL) SERVER awa_ingest";
+        let refused = match client.batch_execute(create).await {
+            Err(error) => Err(error),
+            Ok(()) => client.batch_execute("INSERT INTO orders (kind) VALUES ('k')").await,
+        };
+        let refused = failure(refused);
+        assert!(["42601", "0A000"].contains(&refused.sqlstate.as_str()), "{refused:?}");
+        assert_nothing_stored(&client, storage, create).await;
+    }
+}
+
 /// Triggers that change, drop and log rows.
 const TRIGGERS: &str = "
     CREATE FOREIGN TABLE orders (kind text, args jsonb, uniqueness jsonb, job_id bigint) SERVER awa_ingest;

@@ -55,9 +55,10 @@ pub fn conflict(session: &Session, storage: &Storage) -> Error {
     let first = |rows: &Rows| Error::UniqueConflict {
         ordinal: rows.get::<i64>(0, 0).unwrap_or_default() as u64,
         holder: rows.get(0, 1),
+        twin: rows.get(0, 3),
         key: rows.get::<Vec<u8>>(0, 2).map(hex::encode).unwrap_or_default(),
     };
-    session.open(Statement::Losers, &storage.target, &[]).fetch(first)
+    session.query(Statement::FirstLoser, &storage.target, &[], View::Write, first)
 }
 
 /// A job that did not get its key.

@@ -28,6 +28,11 @@ pub fn enqueue_csv(call: &Call) -> Result<Option<Datum>> {
     // SAFETY: declared as bytea or text; arguments outlive the call.
     let Some(input) = call.argument(0).map(|datum| unsafe { datum::bytes(datum) }) else { return Ok(None) };
     let mut reader = Reader::new(input, dialect(call)?, columns(call)?)?;
+    if let Some(first) = reader.passed_over() {
+        pgrx::warning!(
+            "the first line of the CSV, \"{first}…\", was taken for a header and left out; header => false makes it a job"
+        );
+    }
     let mut ingest = Ingest::new(on_conflict, rows)?;
     let mut memory = RowMemory::new();
     let mut tags = Vec::new();
@@ -70,7 +75,6 @@ fn draft<'r>(row: &Row<'r>, tags: &'r mut Vec<u8>) -> std::result::Result<Draft<
             row.get(column)
         };
         let json = |column| get(column).map(|text| Ok::<_, Fault>(Value::root(input::jsonb(text)?)?)).transpose();
-        let bytes = |column: Column| get(column).map(|text| input::bytea(column.name(), text)).transpose();
         let integer = |column: Column| get(column).map(|text| input::integer(column.name(), text)).transpose();
         Ok::<_, Fault>(Record {
             kind: get(Column::Kind),
@@ -81,9 +85,9 @@ fn draft<'r>(row: &Row<'r>, tags: &'r mut Vec<u8>) -> std::result::Result<Draft<
             max_attempts: integer(Column::MaxAttempts)?,
             run_at: get(Column::RunAt).map(input::timestamp).transpose()?,
             metadata: json(Column::Metadata)?,
-            unique_key: bytes(Column::UniqueKey)?,
+            unique_key: get(Column::UniqueKey).map(input::key).transpose()?,
             unique_states: get(Column::UniqueStates),
-            ordering_key: bytes(Column::OrderingKey)?,
+            ordering_key: get(Column::OrderingKey).map(|text| input::bytea(Column::OrderingKey.name(), text)).transpose()?,
             uniqueness: json(Column::Uniqueness)?,
             tags: get(Column::Tags).map(|text| Ok::<_, Fault>(Value::root(input::tags(text, tags)?)?)).transpose()?,
             job_id: None,

@@ -32,6 +32,11 @@ pub fn bytea<'a>(name: &'static str, text: &str) -> Result<&'a [u8]> {
     Ok(datum.map_or(&[], |datum| unsafe { datum::bytes(datum) }))
 }
 
+/// A unique key, as `bytea` in hex. Other bytes are refused: they would most likely be hex without its mark, and another key.
+pub fn key<'a>(text: &str) -> Result<&'a [u8]> {
+    if text.starts_with("\\x") { bytea("unique_key", text) } else { Err(Fault::Hex("unique_key", text.to_owned())) }
+}
+
 /// Tags, as a JSON array or an array literal: the bytes of a `jsonb`, in `buffer` or in the current memory context.
 pub fn tags<'a>(text: &str, buffer: &'a mut Vec<u8>) -> Result<&'a [u8]> {
     if text.trim_start().starts_with('[') {

@@ -32,6 +32,11 @@ fn last() -> Option<Rc<Last>> {
     last
 }
 
+/// A statement begins: should it fail, nobody is to take the one before for it.
+pub fn begin() {
+    LAST.set(None);
+}
+
 /// Keeps the outcome of a statement.
 pub fn remember(outcome: Outcome, summary: Summary) {
     // SAFETY: called inside a transaction.

@@ -69,6 +69,8 @@ statements! {
     Unheld "unheld" [];
     /// Jobs whose keys others hold.
     Losers "losers" [];
+    /// The first of them.
+    FirstLoser "first_loser" [];
     /// Sequence of a lane.
     Lane "lane" [TEXTOID, INT2OID, INT2OID];
     /// Creates a lane as the storage's owner.

@@ -111,6 +111,8 @@ pub enum Error {
         key: String,
         /// The job that holds the key, where it is known.
         holder: Option<i64>,
+        /// That job's place, if it is in the same request.
+        twin: Option<i64>,
     },
     /// The request is no JSON array.
     NotAnArray,
@@ -226,9 +228,10 @@ impl Error {
     /// More about the cause.
     pub fn detail(&self) -> Option<String> {
         match self {
-            Self::UniqueConflict { key, holder, .. } => Some(match holder {
-                Some(id) => format!("Key (unique_key)=(\\x{key}) is held by job {id}."),
-                None => format!("Key (unique_key)=(\\x{key}) is claimed already."),
+            Self::UniqueConflict { key, holder, twin, .. } => Some(match (twin, holder) {
+                (Some(twin), _) => format!("Key (unique_key)=(\\x{key}) is that of job {twin} of the same request, too."),
+                (None, Some(id)) => format!("Key (unique_key)=(\\x{key}) is held by the job with id {id}."),
+                (None, None) => format!("Key (unique_key)=(\\x{key}) is claimed already."),
             }),
             Self::Job { fault: Fault::Timestamp(_, reason), .. } => Some(reason.clone()),
             Self::At { error, .. } => error.detail(),
@@ -255,7 +258,10 @@ impl Error {
                 Some("Start an awa worker or call awa.storage_auto_finalize_if_fresh('awa') to make queue storage active.")
             }
             Self::StorageChanged => Some("Send the jobs again."),
-            Self::WriteOnlyTable(_) => Some("Read awa.jobs, or for this session's last COPY awa.last_ingest()."),
+            Self::WriteOnlyTable(_) => Some(
+                "Jobs are in awa.jobs, or without awa in awa_ingest.ready_entries and deferred_jobs; awa.last_ingest() has the ids of this \
+                      session's last COPY or INSERT.",
+            ),
             Self::UnknownColumn(_) => Some(
                 "Columns are kind, queue, args, state, priority, max_attempts, run_at, metadata, tags, unique_key, unique_states, \
                  ordering_key, uniqueness and job_id.",
@@ -426,7 +432,9 @@ impl Fault {
             Self::NumberRange(_) => Some("Send such numbers as strings."),
             Self::Timestamp(..) => Some("Write it as in 2030-01-31T08:00:00Z; without a zone, the session's time zone applies."),
             Self::Csv(fault) => fault.hint(),
-            Self::Hex("unique_key", _) => Some("unique_key is a precomputed hash in hex; unique computes one."),
+            Self::Hex("unique_key", _) => {
+                Some("unique_key is a precomputed hash in hex, behind \\x in columns; unique and uniqueness have one computed.")
+            }
             Self::UnworkableTime(_) => {
                 Some("One such job would stop awa's workers on its queue, or the promotion of all deferred jobs.")
             }

@@ -102,6 +102,7 @@ impl Pipeline {
         let pipeline = match open {
             Some(pipeline) => pipeline,
             None => {
+                last::begin();
                 let ingest = Ingest::new(on_conflict, Outcome::new(settings::outcome_memory()))?.streaming();
                 let pipeline = Rc::new(Self { ingest: RefCell::new(Some(ingest)), tables: Cell::new(0) });
                 OPEN.with_borrow_mut(|open| open.push((statement, on_conflict, Rc::downgrade(&pipeline))));

@@ -40,10 +40,15 @@ impl CsvFault {
             Self::StrayQuote | Self::OpenQuote | Self::TextBehindQuote => {
                 Some("A field with quotes is quoted as a whole, and each quote in it is written twice.")
             }
-            Self::FieldCount(..) => Some("A field with delimiters or line ends in it is quoted; an empty field counts."),
+            Self::FieldCount(..) => Some(
+                "A field with delimiters or line ends in it is quoted; an empty field counts. Without a header line, the argument \
+                 columns names the fields; otherwise they are kind, queue, args, state, priority, max_attempts, run_at, metadata, tags, \
+                 unique_key, unique_states and ordering_key.",
+            ),
             Self::UnknownColumn(_) => Some(
                 "Columns are kind, queue, args, state, priority, max_attempts, run_at, metadata, tags, unique_key, unique_states, \
-                 ordering_key and uniqueness. CSV without a header line needs header => false.",
+                 ordering_key and uniqueness. CSV without a header line needs header => false, and other delimiters \
+                 than commas delimiter.",
             ),
             Self::JobId => Some("The ids of jobs are assigned as they are enqueued."),
             Self::NotUtf8 | Self::NulByte | Self::RepeatedColumn(_) => None,

@@ -12,7 +12,7 @@ pub use dialect::{Dialect, columns};
 pub use fault::CsvFault;
 
 use crate::column::Column;
-use crate::error::{Error, Fault, Place, Result};
+use crate::error::{Error, Fault, Place, Result, excerpt};
 use fields::{BadField, Field, Fields};
 
 /// Reads the rows of jobs. Blank lines are left out, and a byte order mark at the start.
@@ -22,6 +22,7 @@ pub struct Reader<'a> {
     columns: Vec<Column>,
     fields: Fields<'a>,
     ordinal: u64,
+    passed_over: Option<String>,
 }
 
 impl<'a> Reader<'a> {
@@ -30,17 +31,23 @@ impl<'a> Reader<'a> {
     pub fn new(input: &'a [u8], dialect: Dialect, columns: Option<Vec<Column>>) -> Result<Self> {
         let mut fields = Fields::new(input, dialect.delimiter);
         let named = if dialect.header { header(&mut fields, columns.is_none())? } else { Vec::new() };
+        let passed_over = columns.as_ref().filter(|_| dialect.header).and_then(|columns| other_header(&fields, columns));
         let columns = match columns {
             Some(columns) => columns,
             None if dialect.header => named,
             None => Column::unnamed().to_vec(),
         };
-        Ok(Self { dialect, columns, fields, ordinal: 0 })
+        Ok(Self { dialect, columns, fields, ordinal: 0, passed_over })
     }
 
     /// The columns, in the order of the fields; none if the input has not even a header line.
     pub fn columns(&self) -> &[Column] {
         &self.columns
+    }
+
+    /// The first field of a header line that was passed over for other names: it may have been a job.
+    pub fn passed_over(&self) -> Option<&str> {
+        self.passed_over.as_deref()
     }
 
     /// The next row, `None` at the end. It borrows the reader's buffer, so this is not [`Iterator::next`].
@@ -142,6 +149,13 @@ fn header(fields: &mut Fields<'_>, wanted: bool) -> Result<Vec<Column>> {
         }
     }
     Ok(columns)
+}
+
+/// The first field of a header line that does not have the names of `columns`, if there is such a line.
+fn other_header(fields: &Fields<'_>, columns: &[Column]) -> Option<String> {
+    let texts: Vec<_> = fields.row().iter().map(|field| String::from_utf8_lossy(fields.bytes(field))).collect();
+    let same = texts.len() == columns.len() && texts.iter().zip(columns).all(|(text, column)| text == column.name());
+    texts.first().filter(|_| !same).map(|first| excerpt(first))
 }
 
 /// The column that a header field names, behind the columns `before` it.

@@ -140,6 +140,19 @@ fn given_columns_stand_instead_of_the_header() {
 }
 
 #[test]
+fn a_header_with_other_names_is_told_of() {
+    let columns = || Some(vec![Column::Queue, Column::Kind]);
+    let passed_over =
+        |input: &[u8], header| Reader::new(input, dialect(header), columns()).unwrap().passed_over().map(str::to_owned);
+    assert_eq!(passed_over(b"queue,kind\na,b\n", true), None);
+    assert_eq!(passed_over(b"kind,queue\na,b\n", true).as_deref(), Some("kind"));
+    assert_eq!(passed_over(b"a,b\n", true).as_deref(), Some("a"));
+    assert_eq!(passed_over(b"queue\na,b\n", true).as_deref(), Some("queue"));
+    assert_eq!(passed_over(b"a,b\n", false), None);
+    assert_eq!(passed_over(b"", true), None);
+}
+
+#[test]
 fn without_names_the_columns_are_awas_twelve() {
     let mut reader = Reader::new(b"1,2,3,4,5,6,7,8,9,10,11,12\n", dialect(false), None).unwrap();
     let record = reader.next().unwrap().unwrap();
@@ -303,7 +316,7 @@ fn places_of_rows_are_found_again() {
     while reader.next().unwrap().is_some() {}
     let lines: Vec<_> = (1..=4).map(|ordinal| reader.place_of(ordinal).map(|place| place.line)).collect();
     assert_eq!(lines, [Some(3), Some(6), Some(7), None]);
-    let conflict = Error::UniqueConflict { ordinal: 2, key: "00".into(), holder: None }.at(reader.place_of(2).unwrap());
+    let conflict = Error::UniqueConflict { ordinal: 2, key: "00".into(), holder: None, twin: None }.at(reader.place_of(2).unwrap());
     assert_eq!((conflict.sqlstate(), conflict.context().unwrap().as_str()), ("23505", "CSV line 6"));
     assert!(conflict.constraint().is_some() && conflict.detail().is_some() && conflict.hint().is_some());
 }

@@ -129,15 +129,10 @@ impl<R: Results> Ingest<R> {
         })
     }
 
-    /// For jobs that stream in from a client.
-    pub fn streaming(self) -> Self {
-        Self { streams: true, ids: self.ids.ahead(), ..self }
-    }
-
-    /// From now on jobs take their keys as they arrive, instead of all in key order at the end, where jobs are skipped at all. What
+    /// For jobs that stream in from a client. `at_once` has them take their keys as they arrive, instead of all in key order at the end: what
     /// became of a job is then known at once, and two such calls can deadlock over their keys.
-    pub fn claim_at_once(&mut self) {
-        self.claims_at_once = self.on_conflict == OnConflict::Skip;
+    pub fn streaming(self, at_once: bool) -> Self {
+        Self { streams: true, claims_at_once: at_once, ids: self.ids.ahead(), ..self }
     }
 
     /// Takes the next job, or the reason why there is none in its place. `None` if it is known already that it is skipped.

@@ -76,8 +76,15 @@ fn read(session: &Session, storage: &Storage) -> Result<(i32, i64)> {
 fn writes_directly(storage: &Storage, slot: i32) -> bool {
     ["ready_entries", "ready_segments"].iter().all(|name| {
         let (parent, partition) = (storage.relation(name), storage.relation(&format!("{name}_{slot}")));
-        parent.zip(partition).is_some_and(|(parent, partition)| may_insert(partition) && !has_own_rules(parent))
+        parent
+            .zip(partition)
+            .is_some_and(|(parent, partition)| is_attached(partition) && may_insert(partition) && !has_own_rules(parent))
     })
+}
+
+fn is_attached(partition: Oid) -> bool {
+    // SAFETY: any oid may be asked for.
+    unsafe { pg_sys::get_rel_relispartition(partition) }
 }
 
 fn may_insert(relation: Oid) -> bool {

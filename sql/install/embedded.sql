@@ -183,6 +183,9 @@ CREATE TRIGGER lane_sequence BEFORE INSERT OR UPDATE ON awa_ingest.queue_enqueue
     FOR EACH ROW EXECUTE FUNCTION awa_ingest.lane_sequence('enqueue');
 CREATE TRIGGER lane_sequence BEFORE INSERT OR UPDATE ON awa_ingest.queue_claim_heads
     FOR EACH ROW EXECUTE FUNCTION awa_ingest.lane_sequence('claim');
+-- Also where triggers fire for replicas: without its sequences a lane is damaged.
+ALTER TABLE awa_ingest.queue_enqueue_heads ENABLE ALWAYS TRIGGER lane_sequence;
+ALTER TABLE awa_ingest.queue_claim_heads ENABLE ALWAYS TRIGGER lane_sequence;
 
 -- The name is awa's, so that completing a lane is the same statement in both storages.
 CREATE FUNCTION awa_ingest.ensure_lane_sequences(p_queue text, p_priority smallint, p_enqueue_shard smallint) RETURNS void

@@ -83,7 +83,7 @@ unsafe fn begin(modify: *mut ModifyTableState, target: *mut ResultRelInfo) {
         let ignores = !plan.is_null() && (*plan).onConflictAction == pg_sys::OnConflictAction::ONCONFLICT_NOTHING;
         let wish = match (*modify).operation {
             // A row that moves here from another partition is deleted there: it must not be left out.
-            pg_sys::CmdType::CMD_UPDATE => Some(OnConflict::Error),
+            pg_sys::CmdType::CMD_UPDATE | pg_sys::CmdType::CMD_MERGE => Some(OnConflict::Error),
             _ => ignores.then_some(OnConflict::Skip),
         };
         let statement = (*modify).ps.state;

@@ -3,13 +3,14 @@
 
 use super::options::TableOptions;
 use super::returned::Returned;
-use crate::ingest::{Ingest, OnConflict};
+use crate::ingest::{Ingest, OnConflict, Summary};
 use crate::last;
 use crate::row::Reader;
 use crate::settings;
 use awa_ingest_core::error::Result;
 use awa_ingest_core::outcome::Outcome;
-use pgrx::pg_sys::{self, Datum, EState, Relation, TupleTableSlot};
+use pgrx::PgMemoryContexts;
+use pgrx::pg_sys::{self, Datum, EState, MemoryContext, Relation, TupleTableSlot};
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
@@ -20,21 +21,21 @@ pub struct Stream {
     /// The tags of a row, where they come as an array.
     tags: Vec<u8>,
     returned: Returned,
-    pipeline: Rc<Pipeline>,
+    on_conflict: OnConflict,
+    statement: Rc<Statement>,
 }
 
 impl Stream {
-    /// Opens the pipeline for a table in a statement. `wish` is the statement's own for conflicts, and goes before the table's.
+    /// Opens a table in a statement. `wish` is the statement's own for conflicts, and goes before the table's.
     ///
     /// # Safety
-    /// The relation is an open foreign table; the current memory context is that of the statement.
+    /// The relation is an open foreign table, and the statement is running.
     pub unsafe fn open(table: Relation, statement: *const EState, wish: Option<OnConflict>) -> Result<Self> {
-        // SAFETY: the caller vouches for the relation.
-        let (oid, reader) = unsafe { ((*table).rd_id, Reader::new((*table).rd_att)?) };
+        // SAFETY: the caller vouches for the relation and the statement.
+        let (oid, reader, statement) = unsafe { ((*table).rd_id, Reader::new((*table).rd_att)?, Statement::of(statement)) };
         let options = TableOptions::of(oid)?;
         let on_conflict = wish.unwrap_or(options.on_conflict);
-        let pipeline = Pipeline::of(statement, on_conflict)?;
-        Ok(Self { options, reader, tags: Vec::new(), returned: Returned::default(), pipeline })
+        Ok(Self { options, reader, tags: Vec::new(), returned: Returned::default(), on_conflict, statement })
     }
 
     /// How many rows the server may hand over at once.
@@ -48,11 +49,8 @@ impl Stream {
     /// # Safety
     /// The slot holds a row of the table; the current memory context lives as long as the row.
     pub unsafe fn take(&mut self, slot: *mut TupleTableSlot, wanted: bool) -> Result<bool> {
-        let mut pipeline = self.pipeline.ingest.borrow_mut();
-        let Some(ingest) = pipeline.as_mut() else { return Ok(false) };
-        if wanted {
-            ingest.claim_at_once();
-        }
+        let mut pipelines = self.statement.pipelines.borrow_mut();
+        let ingest = self.statement.pipeline(&mut pipelines, self.on_conflict, wanted)?;
         // SAFETY: the caller vouches for the slot, whose datums are of the columns' types.
         let record = unsafe { self.reader.read(row(slot), &mut self.tags) };
         let draft = record.and_then(|record| record.draft(&self.options.defaults));
@@ -66,51 +64,84 @@ impl Stream {
 
     /// Ends the table's part. The last one of a statement writes everything, and remembers what was done.
     pub fn finish(self) -> Result<()> {
-        let tables = self.pipeline.tables.get() - 1;
-        self.pipeline.tables.set(tables);
+        let tables = self.statement.tables.get() - 1;
+        self.statement.tables.set(tables);
         if tables > 0 {
             return Ok(());
         }
-        let Some(ingest) = self.pipeline.ingest.take() else { return Ok(()) };
-        let (outcome, summary) = ingest.finish()?;
-        last::remember(outcome, summary);
+        last::remember(Outcome::new(0), Summary::default());
+        for pipeline in self.statement.pipelines.take() {
+            let (outcome, summary) = pipeline.ingest.finish()?;
+            last::remember(outcome, summary);
+        }
         Ok(())
     }
 }
 
-/// What the foreign tables of a statement share, partitions and the targets of WITH: their lanes are taken in one order, and their jobs
-/// are counted together.
-struct Pipeline {
-    ingest: RefCell<Option<Ingest<Outcome>>>,
+/// What the foreign tables of a statement share, partitions and the targets of WITH: their jobs are counted together and their lanes taken
+/// in one order, if they treat conflicts alike.
+struct Statement {
+    pipelines: RefCell<Vec<Pipeline>>,
     /// Tables that have not ended.
     tables: Cell<usize>,
+    memory: MemoryContext,
+}
+
+struct Pipeline {
+    on_conflict: OnConflict,
+    /// Outcomes are known as rows arrive, and jobs that are skipped are not spooled.
+    at_once: bool,
+    ingest: Ingest<Outcome>,
 }
 
 thread_local! {
-    /// Pipelines of the statements under way. A statement's memory keeps its own alive, and drops it in whatever way it ends.
-    static OPEN: RefCell<Vec<(*const EState, OnConflict, Weak<Pipeline>)>> = const { RefCell::new(Vec::new()) };
+    /// Statements under way. A statement's memory keeps its own alive, and drops it in whatever way it ends.
+    static OPEN: RefCell<Vec<(*const EState, Weak<Statement>)>> = const { RefCell::new(Vec::new()) };
 }
 
-impl Pipeline {
-    /// The statement's pipeline for a policy.
-    fn of(statement: *const EState, on_conflict: OnConflict) -> Result<Rc<Self>> {
-        let open = OPEN.with_borrow_mut(|open| {
-            open.retain(|(_, _, pipeline)| pipeline.strong_count() > 0);
-            let found = open.iter().find(|(of, policy, _)| (*of, *policy) == (statement, on_conflict));
-            found.and_then(|(_, _, pipeline)| pipeline.upgrade())
+impl Statement {
+    /// Counts one more table of a statement.
+    ///
+    /// # Safety
+    /// The statement is running.
+    unsafe fn of(statement: *const EState) -> Rc<Self> {
+        // SAFETY: the caller vouches for the statement.
+        let memory = unsafe { (*statement).es_query_cxt };
+        let this = OPEN.with_borrow_mut(|open| {
+            open.retain(|(_, known)| known.strong_count() > 0);
+            let known = open.iter().find(|(of, _)| *of == statement).and_then(|(_, known)| known.upgrade());
+            known.unwrap_or_else(|| {
+                let new = Rc::new(Self { pipelines: RefCell::default(), tables: Cell::new(0), memory });
+                open.push((statement, Rc::downgrade(&new)));
+                new
+            })
         });
-        let pipeline = match open {
-            Some(pipeline) => pipeline,
+        if this.tables.get() == 0 {
+            last::begin();
+        }
+        this.tables.set(this.tables.get() + 1);
+        this
+    }
+
+    /// The pipeline for a policy; another one for rows whose outcome is wanted at once, where jobs are skipped.
+    fn pipeline<'p>(
+        &self,
+        pipelines: &'p mut Vec<Pipeline>,
+        on_conflict: OnConflict,
+        wanted: bool,
+    ) -> Result<&'p mut Ingest<Outcome>> {
+        let at_once = wanted && on_conflict == OnConflict::Skip;
+        let index = match pipelines.iter().position(|known| (known.on_conflict, known.at_once) == (on_conflict, at_once)) {
+            Some(index) => index,
             None => {
-                last::begin();
-                let ingest = Ingest::new(on_conflict, Outcome::new(settings::outcome_memory()))?.streaming();
-                let pipeline = Rc::new(Self { ingest: RefCell::new(Some(ingest)), tables: Cell::new(0) });
-                OPEN.with_borrow_mut(|open| open.push((statement, on_conflict, Rc::downgrade(&pipeline))));
-                pipeline
+                let new = || Ingest::new(on_conflict, Outcome::new(settings::outcome_memory()));
+                // SAFETY: the statement's memory outlives the pipeline.
+                let ingest = unsafe { PgMemoryContexts::For(self.memory).switch_to(|_| new()) }?;
+                pipelines.push(Pipeline { on_conflict, at_once, ingest: ingest.streaming(at_once) });
+                pipelines.len() - 1
             }
         };
-        pipeline.tables.set(pipeline.tables.get() + 1);
-        Ok(pipeline)
+        Ok(&mut pipelines[index].ingest)
     }
 }
 

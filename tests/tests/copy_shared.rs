@@ -59,6 +59,26 @@ async fn partitions_in_opposite_order_do_not_deadlock() {
     }
 }
 
+/// Rows of one partition are looked at by a trigger, those of another are not.
+#[tokio::test(flavor = "multi_thread")]
+async fn partitions_that_are_looked_at_and_others_skip_right() {
+    let client = Db::embedded().await.connect().await;
+    let tables = "
+        CREATE TABLE mixed (kind text, queue text, uniqueness jsonb) PARTITION BY LIST (queue);
+        CREATE FOREIGN TABLE mixed_a PARTITION OF mixed FOR VALUES IN ('a') SERVER awa_ingest OPTIONS (on_conflict 'skip');
+        CREATE FOREIGN TABLE mixed_b PARTITION OF mixed FOR VALUES IN ('b') SERVER awa_ingest OPTIONS (on_conflict 'skip');
+        CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+        CREATE TRIGGER looks AFTER INSERT ON mixed_a FOR EACH ROW EXECUTE FUNCTION nothing()";
+    client.batch_execute(tables).await.unwrap();
+    let rows_in = "('one', 'b', 'true'), ('one', 'b', 'true'), ('two', 'a', 'true'), ('two', 'a', 'true'), ('three', 'b', NULL)";
+    client.batch_execute(&format!("INSERT INTO mixed VALUES {rows_in}")).await.unwrap();
+    let stored = "(SELECT kind, queue FROM awa_ingest.ready_entries ORDER BY job_id)";
+    let expected = [("one", "b"), ("three", "b"), ("two", "a")].map(|(kind, queue)| json!({"kind": kind, "queue": queue}));
+    assert_eq!(rows(&client, stored, &[]).await, expected);
+    let claims = "(SELECT count(*) FROM awa_ingest.job_unique_claims JOIN awa_ingest.ready_entries USING (job_id))";
+    assert_eq!(rows(&client, claims, &[]).await, [json!({"count": 2})]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn targets_of_with_are_counted_together_unless_their_policies_differ() {
     let client = Db::embedded().await.connect().await;

@@ -150,7 +150,7 @@ async fn conflicts_are_errors_elsewhere() {
         let taken = holder(&client, 1).await;
         let refused = failure(copy_rows(&client, "awa.ingest", Format::Text, &[keyed(2), keyed(1)]).await);
         assert_eq!((refused.constraint.as_str(), refused.ordinal()), ("idx_awa_jobs_unique", Some(2)));
-        assert!(refused.detail.contains(&format!("job {taken}")), "{refused:?}");
+        assert!(refused.detail.contains(&format!("id {taken}")), "{refused:?}");
         assert_eq!(rows(&client, &storage.table("job_unique_claims"), &[]).await.len(), 1);
         assert_eq!(stored_ids(&client, storage).await, [taken]);
     }
@@ -252,11 +252,12 @@ async fn what_is_rolled_back_is_forgotten() {
         client.batch_execute("SAVEPOINT d; ROLLBACK TO d; COMMIT").await.unwrap();
         assert_eq!(last_summary(&client).await.expect("it is committed").enqueued, 3);
 
-        // A later statement that fails, or a transaction of something else, changes nothing.
+        // A transaction of something else changes nothing; one that fails must not be taken for the one before.
         let before = last_ingest(&client).await;
-        failure(copy_csv(&client, "awa.ingest", "kind, priority", "k,9\n").await);
         client.batch_execute("BEGIN; SELECT 1; ROLLBACK").await.unwrap();
         assert_eq!(last_ingest(&client).await, before, "{storage:?}");
+        failure(copy_csv(&client, "awa.ingest", "kind, priority", "k,9\n").await);
+        assert_eq!((last_ingest(&client).await, last_summary(&client).await), (vec![], None), "{storage:?}");
         assert_eq!(stored_kinds(&client, storage).await, [["kept"; 3], ["outer"; 3]].concat());
     }
 }
@@ -270,10 +271,10 @@ async fn it_is_the_sessions_own() {
         client.batch_execute("INSERT INTO awa.ingest (kind) VALUES ('a'), ('b')").await.unwrap();
         client.batch_execute("SELECT awa.enqueue('function'); DISCARD TEMP").await.unwrap();
         assert_eq!((last_ingest(&client).await.len(), last_ingest(&other).await.len()), (2, 0));
-        // In one statement with the INSERT it is what was before.
+        // In one statement with the INSERT there is nothing yet.
         let both = "WITH new AS (INSERT INTO awa.ingest (kind) VALUES ('c') RETURNING job_id)
             SELECT (SELECT count(*) FROM awa.last_ingest()) AS before, count(*) FROM new";
-        assert_eq!(client.query_one(both, &[]).await.expect(both).get::<_, i64>("before"), 2, "{storage:?}");
+        assert_eq!(client.query_one(both, &[]).await.expect(both).get::<_, i64>("before"), 0, "{storage:?}");
         assert_eq!(last_ingest(&client).await.len(), 1);
     }
 }

@@ -125,7 +125,7 @@ async fn null_is_no_csv() {
 async fn every_column() {
     let csv = r#"kind,args,priority,max_attempts,metadata,tags,unique_key,unique_states,ordering_key,uniqueness,state
 a,"{""n"": [1, null, ""\u00e9""]}", 1 ,+7,"{""m"": 1}","{x,""y z"",""NULL""}",\x00ff,01000000,\x6b,__AWA_NULL__,available
-b,[],4,1000,{},"[""x"", ""\\"", """"]",raw\\bytes\000,__AWA_NULL__,k,false,__AWA_NULL__
+b,[],4,1000,{},"[""x"", ""\\"", """"]",\x5C00ab,__AWA_NULL__,k,false,__AWA_NULL__
 c,null,__AWA_NULL__,__AWA_NULL__,__AWA_NULL__,{},__AWA_NULL__,__AWA_NULL__,__AWA_NULL__,"{""by_args"": false}",available
 d,1e2,2,25,{},[],__AWA_NULL__,__AWA_NULL__,__AWA_NULL__,null,available
 "#;
@@ -133,7 +133,7 @@ d,1e2,2,25,{},[],__AWA_NULL__,__AWA_NULL__,__AWA_NULL__,null,available
         let client = storage.db().await.connect().await;
         assert_eq!(enqueue(&client, csv.as_bytes(), "").await.expect("valid").len(), 4);
         let stored = format!(
-            "(SELECT kind, args, priority, max_attempts, payload, unique_states, unique_key IN ('\\x00ff', 'raw\\\\bytes\\000') AS given,
+            "(SELECT kind, args, priority, max_attempts, payload, unique_states, unique_key IN ('\\x00ff', '\\x5c00ab') AS given,
                 unique_key IS NULL AS unkeyed FROM {})",
             storage.table("ready_entries")
         );

@@ -160,9 +160,7 @@ impl Writer {
                 }
                 let command = pg_sys::GetCurrentCommandId(true);
                 pg_sys::heap_multi_insert(relation, batch.as_mut_ptr(), batch.len() as i32, command, 0, std::ptr::null_mut());
-                if (*target).ri_NumIndices > 0 {
-                    batch.iter().for_each(|slot| insert_index_tuples(target, *slot, state));
-                }
+                insert_index_tuples(target, batch, state);
             });
             self.scratch.reset();
         }
@@ -172,11 +170,33 @@ impl Writer {
     }
 }
 
+/// Index by index, each over the whole batch, so that its pages stay in the processor's caches.
+///
 /// # Safety
-/// The slot holds a tuple that was just inserted.
-unsafe fn insert_index_tuples(target: *mut ResultRelInfo, slot: *mut TupleTableSlot, state: *mut EState) {
+/// The slots hold tuples that were just inserted.
+unsafe fn insert_index_tuples(target: *mut ResultRelInfo, batch: &[*mut TupleTableSlot], state: *mut EState) {
+    // SAFETY: the caller vouches for the slots. The target shows one of its indexes at a time, and all of them again afterwards. Nothing is
+    // deferred, since that would take a trigger.
+    unsafe {
+        let (count, descriptors, infos) =
+            ((*target).ri_NumIndices, (*target).ri_IndexRelationDescs, (*target).ri_IndexRelationInfo);
+        for index in 0..count as usize {
+            (*target).ri_NumIndices = 1;
+            (*target).ri_IndexRelationDescs = descriptors.add(index);
+            (*target).ri_IndexRelationInfo = infos.add(index);
+            batch.iter().for_each(|slot| insert_one(target, *slot, state));
+        }
+        (*target).ri_NumIndices = count;
+        (*target).ri_IndexRelationDescs = descriptors;
+        (*target).ri_IndexRelationInfo = infos;
+    }
+}
+
+/// # Safety
+/// As for [`insert_index_tuples`].
+unsafe fn insert_one(target: *mut ResultRelInfo, slot: *mut TupleTableSlot, state: *mut EState) {
     let none = std::ptr::null_mut();
-    // SAFETY: the caller vouches for the slot. Nothing is deferred, since that would take a trigger.
+    // SAFETY: passed on to the caller.
     unsafe {
         #[cfg(feature = "pg15")]
         pg_sys::ExecInsertIndexTuples(target, slot, state, false, false, std::ptr::null_mut(), none);

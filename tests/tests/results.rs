@@ -81,7 +81,7 @@ async fn a_skipped_job_names_the_holder() {
             failure(client.query("SELECT * FROM awa.enqueue_batch($1)", &[&json!([job("ee"), job("ff"), job("ee")])]).await);
         assert_eq!((refused.sqlstate.as_str(), refused.ordinal()), ("23505", Some(3)), "{refused:?}");
         let refused = failure(client.query("SELECT * FROM awa.enqueue_batch($1)", &[&json!([job("ee"), job("aa")])]).await);
-        assert!(refused.detail.contains(&format!("job {holder}")), "the stored holder: {refused:?}");
+        assert!(refused.detail.contains(&format!("the job with id {holder}.")), "the stored holder: {refused:?}");
     }
 }
 

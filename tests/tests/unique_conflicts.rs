@@ -38,9 +38,11 @@ async fn an_error_leaves_no_row_and_no_claim() {
             let refused = failure(enqueue(&client, jobs, "error").await);
             assert_eq!((refused.sqlstate.as_str(), refused.constraint.as_str()), ("23505", "idx_awa_jobs_unique"));
             assert_eq!(refused.ordinal(), Some(ordinal), "{refused:?}");
-            if let Some(holder) = holder {
-                assert!(refused.detail.ends_with(&format!("is held by job {holder}.")), "{refused:?}");
-            }
+            let whose = match holder {
+                Some(holder) => format!("is held by the job with id {holder}."),
+                None => "is that of job 1 of the same request, too.".to_owned(),
+            };
+            assert!(refused.detail.ends_with(&whose), "{refused:?}");
             assert_eq!(counts(&client, storage).await, before, "{jobs}");
         }
     }

@@ -40,7 +40,7 @@ async fn an_error_leaves_no_row_and_no_claim() {
             assert_eq!(refused.ordinal(), Some(ordinal), "{refused:?}");
             let whose = match holder {
                 Some(holder) => format!("is held by the job with id {holder}."),
-                None => "is that of job 1 of the same request, too.".to_owned(),
+                None => "is that of job 2 of the same request, too.".to_owned(),
             };
             assert!(refused.detail.ends_with(&whose), "{refused:?}");
             assert_eq!(counts(&client, storage).await, before, "{jobs}");

@@ -134,6 +134,32 @@ async fn an_update_does_not_lose_a_row() {
     assert_eq!(rows(&client, "(SELECT kind FROM awa_ingest.ready_entries)", &[]).await.len(), 2);
 }
 
+/// As in a worker that applies another server's changes.
+#[tokio::test(flavor = "multi_thread")]
+async fn new_lanes_are_whole_for_replicas_too() {
+    for storage in Storage::BOTH {
+        let client = storage.db().await.connect().await;
+        client
+            .batch_execute("SET session_replication_role = replica; INSERT INTO awa.ingest (kind, queue) VALUES ('k', 'new')")
+            .await
+            .unwrap();
+        let lane = format!("(SELECT lane_seq FROM {})", storage.table("ready_entries"));
+        assert_eq!(rows(&client, &lane, &[]).await.len(), 1, "{storage:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_detached_partition_is_left_alone() {
+    for storage in Storage::BOTH {
+        let client = storage.db().await.connect().await;
+        let (parent, partition) = (storage.table("ready_entries"), storage.table("ready_entries_0"));
+        client.batch_execute(&format!("ALTER TABLE {parent} DETACH PARTITION {partition}")).await.unwrap();
+        let refused = failure(client.execute("INSERT INTO awa.ingest (kind) VALUES ('k')", &[]).await);
+        assert_eq!(refused.sqlstate, "23514", "the parent has no place for it: {refused:?}");
+        assert!(rows(&client, &partition, &[]).await.is_empty(), "{storage:?}");
+    }
+}
+
 /// A row without its segment is never worked.
 #[tokio::test(flavor = "multi_thread")]
 async fn segments_that_are_left_out_end_the_statement() {

@@ -158,9 +158,11 @@ fn bytes(element: Option<Datum>) -> Option<&'static [u8]> {
 }
 
 fn text(element: Option<Datum>) -> std::result::Result<Option<&'static str>, Fault> {
-    bytes(element).map(|bytes| std::str::from_utf8(bytes).map_err(|_| Fault::Encoding)).transpose()
+    // SAFETY: as above.
+    element.map(|datum| unsafe { datum::text(datum) }).transpose()
 }
 
 fn jsonb(element: Option<Datum>) -> std::result::Result<Option<Value<'static>>, Fault> {
-    Ok(bytes(element).map(Value::root).transpose()?)
+    // SAFETY: as above.
+    element.map(|datum| unsafe { datum::json(datum) }).transpose()
 }

@@ -32,7 +32,7 @@ fn is_any_unheld(session: &Session, storage: &Storage) -> bool {
 }
 
 /// Takes the key of one job, which claims. Returns who has it, if the job does not get it.
-pub fn take_one(storage: &Storage, job: &Job<'_>, job_id: i64) -> Result<Option<Loser>> {
+pub fn take_one(storage: &Storage, job: &Job<'_>, job_id: i64) -> Result<Option<i64>> {
     let key = job.unique.as_ref().map(|unique| &*unique.key);
     spi::connect(|session| {
         for _ in 0..PATIENCE {
@@ -42,7 +42,7 @@ pub fn take_one(storage: &Storage, job: &Job<'_>, job_id: i64) -> Result<Option<
             }
             let holder = session.query(Statement::Holder, &storage.target, &[key.and_then(argument)], View::Write, Rows::first);
             if holder.is_some() {
-                return Ok(Some(Loser { ord: 0, holder }));
+                return Ok(holder);
             }
             pgrx::check_for_interrupts!();
         }

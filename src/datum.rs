@@ -1,7 +1,7 @@
 //! Datums of variable length: reading the bytes of an argument, and building values for a row.
 #![allow(unsafe_code)]
 
-use awa_ingest_core::error::{Error, Result};
+use awa_ingest_core::error::Fault;
 use awa_ingest_core::jsonb::Value;
 use pgrx::pg_sys::{self, Datum};
 use pgrx::varlena;
@@ -22,9 +22,18 @@ pub unsafe fn bytes<'a>(datum: Datum) -> &'a [u8] {
 ///
 /// # Safety
 /// As for [`bytes`].
-pub unsafe fn text<'a>(datum: Datum) -> Result<&'a str> {
+pub unsafe fn text<'a>(datum: Datum) -> Result<&'a str, Fault> {
     // SAFETY: passed on to the caller.
-    std::str::from_utf8(unsafe { bytes(datum) }).map_err(|_| Error::Encoding)
+    std::str::from_utf8(unsafe { bytes(datum) }).map_err(|_| Fault::Encoding)
+}
+
+/// A jsonb datum as a value.
+///
+/// # Safety
+/// As for [`bytes`].
+pub unsafe fn json<'a>(datum: Datum) -> Result<Value<'a>, Fault> {
+    // SAFETY: passed on to the caller.
+    Ok(Value::root(unsafe { bytes(datum) })?)
 }
 
 /// Where a value begins in an [`Arena`].

@@ -4,7 +4,7 @@
 use crate::datum;
 use crate::report;
 use crate::results::ResultRows;
-use awa_ingest_core::error::Result;
+use awa_ingest_core::error::{Error, Result};
 use awa_ingest_core::jsonb::Value;
 use pgrx::pg_sys::{self, Datum, FunctionCallInfo};
 
@@ -24,7 +24,7 @@ impl Call {
     /// A text argument.
     pub fn text(&self, index: usize) -> Result<Option<&str>> {
         // SAFETY: declared as text; arguments outlive the call.
-        self.argument(index).map(|datum| unsafe { datum::text(datum) }).transpose()
+        self.argument(index).map(|datum| unsafe { datum::text(datum) }).transpose().map_err(|_| Error::Encoding)
     }
 
     /// A jsonb argument.

@@ -147,8 +147,8 @@ impl<R: Results> Ingest<R> {
         let job_id = self.ids.next();
         let mut claims = job.claims();
         if claims && self.claims_at_once {
-            if let Some(loser) = claims::take_one(&self.storage, &job, job_id)? {
-                self.results.skipped(ordinal as i64, loser.holder);
+            if let Some(holder) = claims::take_one(&self.storage, &job, job_id)? {
+                self.results.skipped(ordinal as i64, Some(holder));
                 return Ok(None);
             }
             claims = false;
@@ -222,7 +222,7 @@ impl<R: Results> Ingest<R> {
         self.lanes.open_segments().for_each(|segment| self.segments.put(segment, self.lanes.get(segment.lane)));
         let begun = Instant::now();
         let reserved = lanes::reserve(session, &self.storage, &self.lanes)?;
-        let (lanes, ready) = (self.lanes.in_order().len(), self.lanes.jobs());
+        let (lanes, ready) = (reserved.lanes, self.lanes.jobs());
         let position = if ready > 0 { Some(ring::current(session, &self.storage)?) } else { None };
 
         // Read behind the lane locks, the clock runs in lane order.

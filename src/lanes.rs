@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 pub struct Reserved {
     /// Each lane's first position, by the lane's index; 0 for lanes without jobs.
     pub starts: Vec<i64>,
+    /// How many lanes have jobs.
+    pub lanes: usize,
     /// Time spent waiting for the locks.
     pub waited: Duration,
 }
@@ -23,7 +25,8 @@ pub struct Reserved {
 /// Reserves the positions that `lanes` counted.
 pub fn reserve(session: &Session, storage: &Storage, lanes: &Lanes) -> Result<Reserved> {
     let (mut starts, mut waited) = (vec![0; lanes.len()], Duration::ZERO);
-    for index in lanes.in_order() {
+    let order = lanes.in_order();
+    for index in order.iter().copied() {
         let lane = lanes.get(index);
         // A lane is created in its turn, not before the others are taken: creating locks it, too.
         let name = sequence(session, storage, lane).map_or_else(|| provision(session, storage, lane), Ok)?;
@@ -34,7 +37,7 @@ pub fn reserve(session: &Session, storage: &Storage, lanes: &Lanes) -> Result<Re
         waited += asked.elapsed();
         starts[index] = take(sequence, lane.count);
     }
-    Ok(Reserved { starts, waited })
+    Ok(Reserved { starts, lanes: order.len(), waited })
 }
 
 /// The lane's sequence, if it has one now: the lane may be younger than the transaction's snapshot.

@@ -5,7 +5,6 @@ use crate::arguments::text_array;
 use crate::datum;
 use awa_ingest_core::column::Column;
 use awa_ingest_core::error::{Error, Fault, Result};
-use awa_ingest_core::jsonb::Value;
 use awa_ingest_core::record::Record;
 use pgrx::PgTupleDesc;
 use pgrx::pg_sys::{self, Datum, Oid, TupleDesc};
@@ -123,20 +122,20 @@ impl Reader {
             unsafe {
                 match cell.column {
                     None => record.job_id = Some(integer(cell.kind, datum)),
-                    Some(Column::Kind) => record.kind = Some(text(datum)?),
-                    Some(Column::Queue) => record.queue = Some(text(datum)?),
-                    Some(Column::Args) => record.args = Some(json(datum)?),
-                    Some(Column::State) => record.state = Some(text(datum)?),
+                    Some(Column::Kind) => record.kind = Some(datum::text(datum)?),
+                    Some(Column::Queue) => record.queue = Some(datum::text(datum)?),
+                    Some(Column::Args) => record.args = Some(datum::json(datum)?),
+                    Some(Column::State) => record.state = Some(datum::text(datum)?),
                     Some(Column::Priority) => record.priority = Some(integer(cell.kind, datum)),
                     Some(Column::MaxAttempts) => record.max_attempts = Some(integer(cell.kind, datum)),
                     Some(Column::RunAt) => record.run_at = Some(integer(cell.kind, datum)),
-                    Some(Column::Metadata) => record.metadata = Some(json(datum)?),
+                    Some(Column::Metadata) => record.metadata = Some(datum::json(datum)?),
                     Some(Column::Tags) if cell.kind == Kind::TextArray => array = Some(datum),
-                    Some(Column::Tags) => record.tags = Some(json(datum)?),
+                    Some(Column::Tags) => record.tags = Some(datum::json(datum)?),
                     Some(Column::UniqueKey) => record.unique_key = Some(datum::bytes(datum)),
-                    Some(Column::UniqueStates) => record.unique_states = Some(text(datum)?),
+                    Some(Column::UniqueStates) => record.unique_states = Some(datum::text(datum)?),
                     Some(Column::OrderingKey) => record.ordering_key = Some(datum::bytes(datum)),
-                    Some(Column::Uniqueness) => record.uniqueness = Some(json(datum)?),
+                    Some(Column::Uniqueness) => record.uniqueness = Some(datum::json(datum)?),
                 }
             }
         }
@@ -145,20 +144,6 @@ impl Reader {
         }
         Ok(record)
     }
-}
-
-/// # Safety
-/// As for [`datum::bytes`].
-unsafe fn text<'a>(datum: Datum) -> std::result::Result<&'a str, Fault> {
-    // SAFETY: passed on to the caller.
-    std::str::from_utf8(unsafe { datum::bytes(datum) }).map_err(|_| Fault::Encoding)
-}
-
-/// # Safety
-/// As for [`datum::bytes`].
-unsafe fn json<'a>(datum: Datum) -> std::result::Result<Value<'a>, Fault> {
-    // SAFETY: passed on to the caller.
-    Ok(Value::root(unsafe { datum::bytes(datum) })?)
 }
 
 fn integer(kind: Kind, datum: Datum) -> i64 {

@@ -7,7 +7,7 @@ use awa_ingest_core::error::{Error, Fault, Result};
 use awa_ingest_core::job::Draft;
 use awa_ingest_core::jsonb::{LARGEST, MOST_STRINGS, Value, write_strings};
 use awa_ingest_core::record::{NO_DEFAULTS, Record};
-use pgrx::pg_sys::{self, Datum};
+use pgrx::pg_sys::{self, Datum, Oid};
 
 /// Tags given as `text[]`, as a jsonb array written to `buffer`; `None` for NULL.
 pub fn text_array(datum: Option<Datum>, buffer: &mut Vec<u8>) -> std::result::Result<Option<Value<'_>>, Fault> {
@@ -33,6 +33,24 @@ pub fn text_array(datum: Option<Datum>, buffer: &mut Vec<u8>) -> std::result::Re
 pub fn strings(name: &'static str, argument: Datum) -> Result<Vec<Option<&'static str>>> {
     let Some(mut array) = Column::open(name, Some(argument))? else { return Ok(Vec::new()) };
     (0..array.length).map(|_| text(array.next()).map_err(|_| Error::Encoding)).collect()
+}
+
+/// How many elements an array has, in all its dimensions.
+pub fn cardinality(array: Datum) -> usize {
+    Column::read("", array).length
+}
+
+/// A bit string as text.
+pub fn bits(datum: Datum) -> String {
+    // SAFETY: declared as bit; behind the varlena header are the number of bits and the bits, the first one highest.
+    let (count, bits) = unsafe { datum::bytes(datum) }.split_at(size_of::<i32>());
+    let count = i32::from_ne_bytes(count.try_into().unwrap_or_default()) as usize;
+    (0..count).map(|at| if bits[at / 8] & (0x80 >> (at % 8)) == 0 { '0' } else { '1' }).collect()
+}
+
+/// The name of an enum's value.
+pub fn enum_name(datum: Datum) -> String {
+    pgrx::enum_helper::lookup_enum_by_oid(Oid::from(datum.value() as u32)).0
 }
 
 const NO_TAGS: Fault = Fault::WrongType("tags", "an array of strings without NULL");
@@ -87,10 +105,11 @@ impl Column {
     }
 }
 
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 12] = [
     "kind",
     "queue",
     "args",
+    "state",
     "priority",
     "max_attempts",
     "run_at",
@@ -100,21 +119,29 @@ const NAMES: [&str; 11] = [
     "unique_states",
     "ordering_key",
 ];
-/// Where each of [`NAMES`] stands among the function's arguments.
-const POSITIONS: [usize; 11] = [0, 2, 1, 3, 4, 5, 6, 7, 8, 9, 10];
+/// Where each of [`NAMES`] stands among a function's arguments.
+pub type Positions = [Option<usize>; 12];
 
-/// The arrays of a call of `awa.enqueue_columns`.
+/// Of `awa.enqueue_columns`.
+pub const ENQUEUE_POSITIONS: Positions =
+    [Some(0), Some(2), Some(1), None, Some(3), Some(4), Some(5), Some(6), Some(7), Some(8), Some(9), Some(10)];
+
+/// Of `awa_ingest.insert_jobs_compat_batch`.
+pub const COMPAT_POSITIONS: Positions =
+    [Some(0), Some(1), Some(2), Some(3), Some(4), Some(5), Some(6), Some(7), Some(8), Some(9), Some(10), Some(11)];
+
+/// The arrays of a call.
 pub struct Columns {
-    columns: [Option<Column>; 11],
+    columns: [Option<Column>; 12],
     jobs: usize,
 }
 
 impl Columns {
     /// Opens the arrays, and checks that they fit together.
-    pub fn open(call: &Call) -> Result<Self> {
-        let mut columns = [const { None }; 11];
-        for (column, (name, position)) in columns.iter_mut().zip(NAMES.into_iter().zip(POSITIONS)) {
-            *column = Column::open(name, call.argument(position))?;
+    pub fn open(call: &Call, positions: Positions) -> Result<Self> {
+        let mut columns = [const { None }; 12];
+        for (column, (name, position)) in columns.iter_mut().zip(NAMES.into_iter().zip(positions)) {
+            *column = Column::open(name, position.and_then(|position| call.argument(position)))?;
         }
         let lengths = || columns.iter().flatten().map(|column| column.length);
         let jobs = if lengths().any(|length| length == 0) { 0 } else { lengths().max().unwrap_or(0) };
@@ -132,12 +159,13 @@ impl Columns {
     /// The next job.
     pub fn next_draft(&mut self) -> std::result::Result<Draft<'static>, Fault> {
         let element = self.columns.each_mut().map(|column| column.as_mut().and_then(Column::next));
-        let [kind, queue, args, priority, max_attempts, run_at, metadata, tags, key, states, ordering_key] = element;
+        let [kind, queue, args, state, priority, max_attempts, run_at, metadata, tags, key, states, ordering_key] = element;
         let smallint = |datum: Option<Datum>| datum.map(|datum| i64::from(datum.value() as i16));
         let record = Record {
             kind: text(kind)?,
             queue: text(queue)?,
             args: jsonb(args)?,
+            state: text(state)?,
             priority: smallint(priority),
             max_attempts: smallint(max_attempts),
             run_at: run_at.map(|datum| datum.value() as i64),

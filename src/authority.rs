@@ -33,6 +33,12 @@ pub fn of_embedded(session: &Session) -> Result<Oid> {
     owner(session, "awa_ingest", &[("awa_ingest", "ready_entries"), ("awa_ingest", "deferred_jobs")], None)
 }
 
+/// The owner of this extension.
+pub fn of_extension(session: &Session) -> Result<Oid> {
+    let owner: Option<i64> = session.query(Statement::ExtensionOwner, &Target::none(), &[], View::Latest, Rows::first);
+    owner.map(|oid| Oid::from(oid as u32)).ok_or_else(|| Error::MixedOwners("awa_ingest".into()))
+}
+
 fn owner(session: &Session, schema: &str, tables: &[(&str, &str)], function: Option<String>) -> Result<Oid> {
     let schemas: Vec<&str> = tables.iter().map(|(schema, _)| *schema).collect();
     let names: Vec<&str> = tables.iter().map(|(_, name)| *name).collect();

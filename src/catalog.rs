@@ -3,7 +3,7 @@
 use crate::settings;
 use crate::spi::{self, Argument, Rows, View, argument};
 use crate::statements::Statement;
-use crate::storage::Storage;
+use crate::storage::{Engine, Storage};
 use awa_ingest_core::error::Result;
 use awa_ingest_core::route::{Catalog, StoredQueue, split_stripe};
 
@@ -15,6 +15,9 @@ pub struct QueueCatalog<'s> {
 
 impl Catalog for QueueCatalog<'_> {
     fn stored_queues(&mut self, queue: &str) -> Result<Vec<StoredQueue>> {
+        if self.storage.engine == Engine::Canonical {
+            return Ok(vec![StoredQueue { name: queue.to_owned(), shards: 1 }]);
+        }
         // A name that is a stripe already is kept.
         let setting = settings::queue_stripe_count().filter(|_| split_stripe(queue).is_none());
         setting.inspect(|count| self.warn_of_mismatch(queue, *count));

@@ -33,6 +33,17 @@ impl Call {
         Ok(self.argument(index).map(|datum| Value::root(unsafe { datum::bytes(datum) })).transpose()?)
     }
 
+    /// A bytea argument.
+    pub fn bytes(&self, index: usize) -> Option<&[u8]> {
+        // SAFETY: declared as bytea; arguments outlive the call.
+        self.argument(index).map(|datum| unsafe { datum::bytes(datum) })
+    }
+
+    /// A boolean argument; NULL is false.
+    pub fn boolean(&self, index: usize) -> bool {
+        self.argument(index).is_some_and(|datum| datum.value() != 0)
+    }
+
     /// A smallint argument.
     pub fn smallint(&self, index: usize) -> Option<i16> {
         self.argument(index).map(|datum| datum.value() as i16)
@@ -89,6 +100,13 @@ entry_points! {
     awa_ingest_enqueue_batch pg_finfo_awa_ingest_enqueue_batch => crate::functions::enqueue_batch;
     awa_ingest_enqueue_columns pg_finfo_awa_ingest_enqueue_columns => crate::functions::enqueue_columns;
     awa_ingest_enqueue_csv pg_finfo_awa_ingest_enqueue_csv => crate::csv::enqueue_csv;
+    awa_ingest_insert_job_compat pg_finfo_awa_ingest_insert_job_compat => crate::compat::insert_job_compat;
+    awa_ingest_insert_jobs_compat_batch pg_finfo_awa_ingest_insert_jobs_compat_batch => crate::batch::insert_jobs_compat_batch;
+    awa_ingest_insert_many_skip_unique_conflicts pg_finfo_awa_ingest_insert_many_skip_unique_conflicts
+        => crate::batch::insert_many_skip_unique_conflicts;
+    awa_ingest_last_ingest_jobs pg_finfo_awa_ingest_last_ingest_jobs => crate::last::last_ingest_jobs;
+    awa_ingest_attach pg_finfo_awa_ingest_attach => crate::attach::attach;
+    awa_ingest_detach pg_finfo_awa_ingest_detach => crate::attach::detach;
     awa_ingest_fdw_handler pg_finfo_awa_ingest_fdw_handler => crate::foreign::handler;
     awa_ingest_fdw_validator pg_finfo_awa_ingest_fdw_validator => crate::foreign::validate;
     awa_ingest_last_ingest pg_finfo_awa_ingest_last_ingest => crate::last::last_ingest;

@@ -1,7 +1,7 @@
 //! The public functions that enqueue: each takes its arguments apart into drafts. Names, types and defaults are declared in
 //! `sql/install/functions.sql`; semantics are the specification's, section 2.
 
-use crate::arguments::{Columns, text_array};
+use crate::arguments::{Columns, ENQUEUE_POSITIONS, text_array};
 use crate::entry::Call;
 use crate::ingest::{Ingest, OnConflict};
 use crate::results::SingleId;
@@ -68,7 +68,7 @@ pub fn enqueue_batch(call: &Call) -> Result<Option<Datum>> {
 /// element means the default. Rows and errors as for `awa.enqueue_batch`; 22023 if the arrays do not fit together.
 pub fn enqueue_columns(call: &Call) -> Result<Option<Datum>> {
     let on_conflict = on_conflict(call, 11)?;
-    let mut columns = Columns::open(call)?;
+    let mut columns = Columns::open(call, ENQUEUE_POSITIONS)?;
     let mut ingest = Ingest::new(on_conflict, call.rows())?;
     for _ in 0..columns.jobs() {
         ingest.add(columns.next_draft())?;

@@ -13,12 +13,13 @@
 use crate::catalog::QueueCatalog;
 use crate::claims::{self, Losers};
 use crate::direct::Common;
+use crate::lanes::Reserved;
 use crate::results::Results;
 use crate::server::{self, Ids};
 use crate::spi::{self, Session, View};
 use crate::spool::{Segments, Spool, Spooled};
-use crate::storage::{Mode, Storage};
-use crate::{input, lanes, notify, ring, write};
+use crate::storage::{Engine, Mode, Storage, Version};
+use crate::{input, lanes, notify, ring, subtransaction, write};
 use awa_ingest_core::error::{Error, Fault, Result};
 use awa_ingest_core::job::{Draft, InitialState, Job, RunAt};
 use awa_ingest_core::lanes::Lanes;
@@ -59,11 +60,15 @@ pub struct Ingest<R> {
     lanes: Lanes,
     spool: Spool,
     segments: Segments,
+    /// The jobs once more without those that lost their keys, and their segments.
+    survivors: Option<(Spool, Segments)>,
     ids: Ids,
     results: R,
     /// When the call began: by the wall clock, and for measuring.
     opened: (i64, Instant),
     jobs: u64,
+    /// Jobs that were never spooled.
+    skipped_at_once: u64,
     claims: u64,
     deferred: u64,
     /// Ready jobs that are due too far from now for awa.
@@ -107,8 +112,8 @@ thread_local! {
 impl<R: Results> Ingest<R> {
     /// Looks up the storage and opens the spool, in the current memory context, which must outlive the call.
     pub fn new(on_conflict: OnConflict, results: R) -> Result<Self> {
-        let storage = spi::connect(|session| Storage::resolve(session, View::Caller))?;
-        let ids = storage.relation("job_id_seq").ok_or_else(|| Error::UnknownStorage("sequence job_id_seq is missing".into()))?;
+        let storage = spi::connect(|session| Storage::resolve(session, View::Caller, Version::Checked))?;
+        let ids = storage.ids()?;
         let rotor = ROTOR.get().unwrap_or_else(server::process_id);
         Ok(Self {
             storage,
@@ -119,10 +124,12 @@ impl<R: Results> Ingest<R> {
             lanes: Lanes::default(),
             spool: Spool::new(on_conflict == OnConflict::Skip),
             segments: Segments::new(),
+            survivors: None,
             ids: Ids::single(ids),
             results,
             opened: (server::clock(), Instant::now()),
             jobs: 0,
+            skipped_at_once: 0,
             claims: 0,
             deferred: 0,
             far: 0,
@@ -133,6 +140,11 @@ impl<R: Results> Ingest<R> {
     /// became of a job is then known at once, and two such calls can deadlock over their keys.
     pub fn streaming(self, at_once: bool) -> Self {
         Self { streams: true, claims_at_once: at_once, ids: self.ids.ahead(), ..self }
+    }
+
+    /// Where the jobs go.
+    pub fn storage(&self) -> &Storage {
+        &self.storage
     }
 
     /// Takes the next job, or the reason why there is none in its place. `None` if it is known already that it is skipped.
@@ -149,6 +161,7 @@ impl<R: Results> Ingest<R> {
         if claims && self.claims_at_once {
             if let Some(holder) = claims::take_one(&self.storage, &job, job_id)? {
                 self.results.skipped(ordinal as i64, Some(holder));
+                self.skipped_at_once += 1;
                 return Ok(None);
             }
             claims = false;
@@ -179,11 +192,11 @@ impl<R: Results> Ingest<R> {
     fn spool(&mut self, ord: i64, job_id: i64, job: &Job<'_>, run_at: Option<i64>, route: Route, claims: bool) {
         let queue = &self.router.stored(route.stored).name;
         let mut place = None;
-        if job.state == InitialState::Available {
+        if job.state != InitialState::Available {
+            self.deferred += 1;
+        } else if self.storage.engine == Engine::QueueStorage {
             let lane = self.lanes.find(route.stored, job.priority, route.shard, || queue);
             place = Some((lane, place_in(&mut self.lanes, &mut self.segments, lane, run_at)));
-        } else {
-            self.deferred += 1;
         }
         self.spool.put(&Spooled { ord, job_id, queue, job, run_at, claims, shard: route.shard, place });
     }
@@ -210,24 +223,49 @@ impl<R: Results> Ingest<R> {
         if self.streams {
             self.check_storage(session)?;
         }
+        let secured = match self.on_conflict {
+            OnConflict::Skip if self.claims > 0 => subtransaction::insist(|| self.secure(session))?,
+            _ => self.secure(session)?,
+        };
+        if let Some((spool, segments)) = self.survivors.take() {
+            std::mem::replace(&mut self.spool, spool).close();
+            std::mem::replace(&mut self.segments, segments).close();
+        }
+        let Secured { reserved, jobs, begun } = secured;
+        let deferred = self.deferred;
+        // Read behind the lane locks, the clock runs in lane order.
+        let now = server::clock();
+        let summary =
+            Summary { jobs: self.jobs, deferred, lanes: reserved.lanes, lane_lock_wait: reserved.waited, ..Summary::default() };
+        let held = (reserved.lanes > 0).then_some(begun);
+        match self.storage.engine {
+            Engine::QueueStorage => self.write_queue_storage(session, reserved, now)?,
+            Engine::Canonical => write::canonical(session, &self.storage, jobs - deferred, deferred)?,
+        }
+        self.results.written(session, &self.storage, now)?;
+        Ok((summary, held))
+    }
+
+    /// Takes keys, then lanes. May be called again after what it did was rolled back.
+    fn secure(&mut self, session: &Session) -> Result<Secured> {
         self.spool.show(session);
         self.segments.show(session);
         let lost = if self.claims > 0 { claims::take(session, &self.storage, self.claims)? } else { 0 };
         match (lost, self.on_conflict) {
-            (0, _) => {}
+            (0, _) if self.survivors.is_none() => {}
             (_, OnConflict::Error) => return Err(claims::conflict(session, &self.storage)),
             (_, OnConflict::Skip) => self.leave_out_losers(session),
         }
-
-        self.lanes.open_segments().for_each(|segment| self.segments.put(segment, self.lanes.get(segment.lane)));
         let begun = Instant::now();
         let reserved = lanes::reserve(session, &self.storage, &self.lanes)?;
-        let (lanes, ready) = (reserved.lanes, self.lanes.jobs());
-        let position = if ready > 0 { Some(ring::current(session, &self.storage)?) } else { None };
+        Ok(Secured { reserved, jobs: self.jobs - self.skipped_at_once - lost, begun })
+    }
 
-        // Read behind the lane locks, the clock runs in lane order.
-        let now = server::clock();
-        if let Some(position) = position {
+    fn write_queue_storage(&mut self, session: &Session, reserved: Reserved, now: i64) -> Result<()> {
+        self.lanes.open_segments().for_each(|segment| self.segments.put(segment, self.lanes.get(segment.lane)));
+        let ready = self.lanes.jobs();
+        if ready > 0 {
+            let position = ring::current(session, &self.storage)?;
             let common = Common { slot: position.slot, generation: position.generation, starts: reserved.starts, now };
             write::ready(session, &position, &self.spool, common, ready, self.segments.count)?;
             notify::queues(&self.router, &self.lanes);
@@ -235,20 +273,22 @@ impl<R: Results> Ingest<R> {
         if self.deferred > 0 {
             write::deferred(session, &self.storage, now, self.deferred)?;
         }
-        let (jobs, deferred) = (self.jobs, self.deferred);
-        let summary = Summary { jobs, deferred, lanes, lane_lock_wait: reserved.waited, ..Summary::default() };
-        Ok((summary, (lanes > 0).then_some(begun)))
+        Ok(())
     }
 
     /// While a client streamed, awa may have been migrated, rolled back or installed: its jobs must not go where nobody works them.
     fn check_storage(&self, session: &Session) -> Result<()> {
-        let now = Storage::resolve(session, View::Latest)?;
+        let now = Storage::resolve(session, View::Latest, Version::Checked)?;
         if now.is_same(&self.storage) { Ok(()) } else { Err(Error::StorageChanged) }
     }
 
     /// Spools the jobs once more without those that lost their keys, so that the others close up in their lanes.
     fn leave_out_losers(&mut self, session: &Session) {
-        let (mut spool, mut segments) = (self.spool.successor(), self.segments.successor());
+        if let Some((spool, segments)) = self.survivors.take() {
+            spool.close();
+            segments.close();
+        }
+        let (spool, segments) = self.survivors.insert((self.spool.successor(), self.segments.successor()));
         let mut losers = Losers::open(session, &self.storage);
         let Self { lanes, results, deferred, .. } = self;
         lanes.restart();
@@ -260,18 +300,21 @@ impl<R: Results> Ingest<R> {
                 return None;
             }
             results.enqueued(job.ord, job.job_id);
-            let Some(lane) = job.lane else {
-                *deferred += 1;
-                return Some(0);
-            };
-            Some(place_in(lanes, &mut segments, lane, job.run_at))
+            *deferred += u64::from(!job.available);
+            Some(job.lane.map_or(0, |lane| place_in(lanes, segments, lane, job.run_at)))
         });
         losers.close();
         spool.show(session);
         segments.show(session);
-        std::mem::replace(&mut self.spool, spool).close();
-        std::mem::replace(&mut self.segments, segments).close();
     }
+}
+
+/// Keys and lanes that are taken, and when the first lane was asked for.
+struct Secured {
+    reserved: Reserved,
+    /// Jobs that are left.
+    jobs: u64,
+    begun: Instant,
 }
 
 /// The next position in the lane; keeps the segment that it ends, if any.

@@ -3,6 +3,7 @@
 //! Positions become visible in the order of the lock, so that the claim cursor never passes a position that is still to come.
 #![allow(unsafe_code)]
 
+use crate::provision;
 use crate::spi::{Argument, Rows, Session, View, argument};
 use crate::statements::Statement;
 use crate::storage::{Storage, quote};
@@ -27,17 +28,23 @@ pub fn reserve(session: &Session, storage: &Storage, lanes: &Lanes) -> Result<Re
     let (mut starts, mut waited) = (vec![0; lanes.len()], Duration::ZERO);
     let order = lanes.in_order();
     for index in order.iter().copied() {
-        let lane = lanes.get(index);
         // A lane is created in its turn, not before the others are taken: creating locks it, too.
-        let name = sequence(session, storage, lane).map_or_else(|| provision(session, storage, lane), Ok)?;
-        let damaged = || Error::DamagedLane(lane.to_string(), format!("sequence \"{name}\" is missing"));
-        let sequence = storage.relation(&name).ok_or_else(damaged)?;
-        let asked = Instant::now();
-        lock(&format!("{}.{}", storage.target.storage, quote(&name)));
-        waited += asked.elapsed();
+        let lane = lanes.get(index);
+        let (sequence, wait) = hold(session, storage, lane)?;
+        waited += wait;
         starts[index] = take(sequence, lane.count);
     }
     Ok(Reserved { starts, lanes: order.len(), waited })
+}
+
+/// Locks a lane until the transaction ends, and makes it if it does not exist. Returns its sequence, and the time spent waiting.
+pub fn hold(session: &Session, storage: &Storage, lane: &Lane) -> Result<(Oid, Duration)> {
+    let name = sequence(session, storage, lane).map_or_else(|| provision(session, storage, lane), Ok)?;
+    let damaged = || Error::DamagedLane(lane.to_string(), format!("sequence \"{name}\" is missing"));
+    let sequence = storage.relation(&name).ok_or_else(damaged)?;
+    let asked = Instant::now();
+    lock(&format!("{}.{}", storage.target.storage, quote(&name)));
+    Ok((sequence, asked.elapsed()))
 }
 
 /// The lane's sequence, if it has one now: the lane may be younger than the transaction's snapshot.
@@ -46,7 +53,7 @@ fn sequence(session: &Session, storage: &Storage, lane: &Lane) -> Option<String>
 }
 
 fn provision(session: &Session, storage: &Storage, lane: &Lane) -> Result<String> {
-    session.run(Statement::Provision, &storage.target, &key(lane));
+    provision::for_writer(session, storage, &lane.queue, lane.priority, lane.shard);
     let damaged = || Error::DamagedLane(lane.to_string(), "it has no enqueue sequence".into());
     sequence(session, storage, lane).ok_or_else(damaged)
 }
@@ -57,16 +64,18 @@ fn key(lane: &Lane) -> [Argument; 3] {
 
 /// Takes the advisory lock that SQL would take with `pg_advisory_xact_lock(hashtextextended(name, 0))`, until the transaction ends.
 pub fn lock(name: &str) {
-    // SAFETY: the hash reads the bytes given; it is what the SQL function computes under every deterministic collation. The lock
-    // function gets the one argument of its SQL signature.
-    unsafe {
-        let key = pg_sys::hash_bytes_extended(name.as_ptr(), name.len() as i32, 0) as i64;
-        direct_function_call_as_datum(pg_sys::pg_advisory_xact_lock_int8, &[argument(key)]);
-    }
+    // SAFETY: the hash reads the bytes given; it is what the SQL function computes under every deterministic collation.
+    lock_number(unsafe { pg_sys::hash_bytes_extended(name.as_ptr(), name.len() as i32, 0) as i64 });
+}
+
+/// Takes the advisory lock of a number, until the transaction ends.
+pub fn lock_number(key: i64) {
+    // SAFETY: the function gets the one argument of its SQL signature.
+    unsafe { direct_function_call_as_datum(pg_sys::pg_advisory_xact_lock_int8, &[argument(key)]) };
 }
 
 /// Takes `count` consecutive values; the lane's lock is held. Both calls check the caller's privileges.
-fn take(sequence: Oid, count: i64) -> i64 {
+pub fn take(sequence: Oid, count: i64) -> i64 {
     // SAFETY: nextval raises for anything that is no sequence; setval gets the two arguments of its SQL signature.
     unsafe {
         let first = pg_sys::nextval_internal(sequence, true);

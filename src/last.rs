@@ -3,6 +3,10 @@
 
 use crate::entry::Call;
 use crate::ingest::Summary;
+use crate::jobs::RowType;
+use crate::spi::{self, argument};
+use crate::statements::Statement;
+use crate::storage::{Engine, Mode, Storage};
 use awa_ingest_core::error::{Error, Result};
 use awa_ingest_core::outcome::Outcome;
 use pgrx::datum::Interval;
@@ -15,6 +19,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 struct Last {
+    /// Where the jobs went; `None` if there were none.
+    storage: Option<Storage>,
     outcome: Outcome,
     summary: Summary,
     /// The subtransaction that did it, as long as it can be rolled back.
@@ -38,10 +44,10 @@ pub fn begin() {
 }
 
 /// Keeps the outcome of a statement.
-pub fn remember(outcome: Outcome, summary: Summary) {
+pub fn remember(storage: Option<Storage>, outcome: Outcome, summary: Summary) {
     // SAFETY: called inside a transaction.
     let open = Some(unsafe { pg_sys::GetCurrentSubTransactionId() });
-    LAST.set(Some(Rc::new(Last { outcome, summary, open: Cell::new(open) })));
+    LAST.set(Some(Rc::new(Last { storage, outcome, summary, open: Cell::new(open) })));
 }
 
 /// `awa.last_ingest`: a row `(ord, job_id, conflicts_with)` for each job of the last statement, in input order. Raises 54000 if that
@@ -76,6 +82,25 @@ pub fn last_ingest_summary(call: &Call) -> Result<Option<Datum>> {
         interval(summary.lane_lock_wait),
         interval(summary.lane_hold),
     ]);
+    Ok(None)
+}
+
+/// `awa_ingest.last_ingest_jobs`: a row of `awa.jobs` for each job that the last statement enqueued, in input order, as the storage has them
+/// now. Jobs whose rows are pruned or deleted are missing.
+///
+/// Raises 54000 if that was too much to remember, 55000 if they went into the embedded storage. Needs SELECT on the storage's jobs.
+pub fn last_ingest_jobs(call: &Call) -> Result<Option<Datum>> {
+    RowType::of(call)?;
+    let mut rows = call.rows();
+    let Some(last) = last() else { return Ok(None) };
+    let Some(storage) = &last.storage else { return Ok(None) };
+    let statement = match (storage.mode, storage.engine) {
+        (Mode::Embedded, _) => return Err(Error::NotInAwa),
+        (Mode::Attached, Engine::QueueStorage) => Statement::StoredJobs,
+        (Mode::Attached, Engine::Canonical) => Statement::CanonicalJobs,
+    };
+    let (first, last): (Vec<i64>, Vec<i64>) = last.outcome.ranges().ok_or(Error::OutcomeForgotten)?.into_iter().unzip();
+    spi::connect(|session| rows.take(session.open(statement, &storage.target, &[argument(first), argument(last)])));
     Ok(None)
 }
 

@@ -6,9 +6,13 @@
 #![deny(unsafe_code)]
 
 mod arguments;
+mod attach;
 mod authority;
+mod batch;
 mod catalog;
+mod changes;
 mod claims;
+mod compat;
 mod context;
 mod csv;
 mod datum;
@@ -17,8 +21,10 @@ mod drop_guard;
 mod entry;
 mod foreign;
 mod functions;
+mod held;
 mod ingest;
 mod input;
+mod jobs;
 mod lanes;
 mod last;
 mod list;
@@ -29,13 +35,17 @@ mod report;
 mod results;
 mod ring;
 mod row;
+mod seen;
 mod server;
 mod settings;
+mod single;
 mod spi;
 mod spool;
 mod statements;
 mod status;
 mod storage;
+mod subtransaction;
+mod table;
 mod write;
 
 use pgrx::prelude::*;
@@ -46,7 +56,8 @@ extension_sql_file!("../sql/install/schema.sql", name = "schema", bootstrap);
 extension_sql_file!("../sql/install/embedded.sql", name = "embedded", requires = ["schema"]);
 extension_sql_file!("../sql/install/functions.sql", name = "functions", requires = ["embedded"]);
 extension_sql_file!("../sql/install/foreign.sql", name = "foreign", requires = ["functions"]);
-extension_sql_file!("../sql/install/grants.sql", name = "grants", requires = ["foreign"]);
+extension_sql_file!("../sql/install/compat.sql", name = "compat", requires = ["foreign"]);
+extension_sql_file!("../sql/install/grants.sql", name = "grants", requires = ["compat"]);
 extension_sql_file!("../sql/install/drop_guard.sql", name = "drop_guard", requires = ["grants"]);
 
 /// Runs once a process, when the library is loaded.
@@ -56,4 +67,5 @@ pub extern "C-unwind" fn _PG_init() {
     settings::register();
     storage::watch_catalog();
     last::watch_transactions();
+    changes::watch();
 }

@@ -16,6 +16,11 @@ pub fn queues(router: &Router, lanes: &Lanes) {
     channels.iter().for_each(|channel| notify(channel));
 }
 
+/// Notifies the channels of one queue.
+pub fn queue(queue: &str) {
+    listeners(queue).for_each(|channel| notify(&channel));
+}
+
 /// Names under which workers listen for a queue. Whether a name like `q#3` is a stripe of `q` is known only to the workers'
 /// configuration; unless the setting tells, both are woken.
 fn listeners(queue: &str) -> impl Iterator<Item = String> {

@@ -6,7 +6,7 @@ use crate::entry::Call;
 use crate::lanes::lock;
 use crate::spi::{self, Rows, Session, View, argument};
 use crate::statements::Statement;
-use crate::storage::Storage;
+use crate::storage::{AwaEngine, Engine, Storage, Version};
 use awa_ingest_core::error::{Error, Result};
 use pgrx::pg_sys::Datum;
 
@@ -25,13 +25,32 @@ pub fn provision_lane(call: &Call) -> Result<Option<Datum>> {
     }
     spi::connect(|session| {
         // Even to look where the storage is takes running what is its owner's.
-        let storage = match Storage::is_attached() {
-            true => act_as(authority::of_state(session)?, || Storage::resolve(session, View::Caller))?,
-            false => Storage::resolve(session, View::Caller)?,
+        let storage = match AwaEngine::is_there() {
+            true => act_as(authority::of_state(session)?, || Storage::resolve(session, View::Caller, Version::Checked))?,
+            false => Storage::resolve(session, View::Caller, Version::Checked)?,
         };
+        if storage.engine == Engine::Canonical {
+            return Err(Error::NoLanes);
+        }
         act_as(authority::of_storage(session, &storage)?, || create(session, &storage, queue, priority, shard));
         Ok(None)
     })
+}
+
+/// Creates a lane for a writer. Callers of awa's own function need not know this extension: who may write the tables of a lane may have it
+/// created, too.
+pub fn for_writer(session: &Session, storage: &Storage, queue: &str, priority: i16, shard: i16) {
+    let lane = [argument(queue), argument(priority), argument(shard)];
+    let holds = |statement| session.query(statement, &storage.target, &[], View::Latest, Rows::first) == Some(true);
+    if holds(Statement::MayProvision) {
+        session.run(Statement::Provision, &storage.target, &lane);
+        return;
+    }
+    let create = || create(session, storage, queue, priority, shard);
+    match authority::of_storage(session, storage) {
+        Ok(owner) if holds(Statement::MayMakeLanes) => act_as(owner, create),
+        _ => create(),
+    }
 }
 
 fn create(session: &Session, storage: &Storage, queue: &str, priority: i16, shard: i16) {

@@ -2,6 +2,9 @@
 //! remembers.
 #![allow(unsafe_code)]
 
+use crate::spi::{Cursor, Session};
+use crate::storage::Storage;
+use awa_ingest_core::error::Result;
 use awa_ingest_core::outcome::Outcome;
 use pgrx::pg_sys::{self, Datum};
 
@@ -13,6 +16,10 @@ pub trait Results {
     fn skipped(&mut self, ord: i64, holder: Option<i64>);
     /// What was reported so far does not hold: all jobs are reported again.
     fn restart(&mut self);
+    /// All are written, and the spool still holds them. `now` is the time of writing.
+    fn written(&mut self, _session: &Session, _storage: &Storage, _now: i64) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// The id of a single job.
@@ -71,6 +78,18 @@ impl ResultRows {
         unsafe {
             pg_sys::tuplestore_putvalues((*self.info).setResult, (*self.info).setDesc, values.as_mut_ptr(), nulls.as_mut_ptr());
         }
+    }
+}
+
+impl ResultRows {
+    /// Appends all rows of a cursor, which have the function's columns, and closes it.
+    pub fn take(&mut self, mut cursor: Cursor) {
+        // SAFETY: the store was made by the server; it copies the tuples.
+        let put = |tuple| unsafe { pg_sys::tuplestore_puttuple((*self.info).setResult, tuple) };
+        while cursor.fetch(|rows| rows.tuples().map(put).count()) > 0 {
+            pgrx::check_for_interrupts!();
+        }
+        cursor.close();
     }
 }
 

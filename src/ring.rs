@@ -19,8 +19,8 @@ pub struct Position {
     pub generation: i64,
     /// The slot's partition, or the parent where going past it would skip somebody's rules.
     pub target: Target,
-    /// The partition of ready rows, if that is where they go.
-    pub partition: Option<Oid>,
+    /// The partitions of ready rows and of their segments, if that is where they go.
+    pub partitions: Option<(Oid, Oid)>,
 }
 
 thread_local! {
@@ -39,9 +39,9 @@ pub fn current(session: &Session, storage: &Storage) -> Result<Position> {
         let (slot, generation) = read(session, storage)?;
         if locked == Some(slot) {
             LAST.set(Some((storage.schema_oid, slot)));
-            let direct = writes_directly(storage, slot);
-            let target = Target { slot: direct.then_some(slot), ..storage.target.clone() };
-            return Ok(Position { slot, generation, target, partition: partition(storage, slot).filter(|_| direct) });
+            let partitions = direct_partitions(storage, slot);
+            let target = Target { slot: partitions.map(|_| slot), ..storage.target.clone() };
+            return Ok(Position { slot, generation, target, partitions });
         }
         let wanted = partition(storage, slot);
         lock(wanted.ok_or_else(|| Error::UnknownStorage(format!("partition {slot} of ready_entries is missing")))?);
@@ -71,15 +71,14 @@ fn read(session: &Session, storage: &Storage) -> Result<(i32, i64)> {
     position.ok_or_else(|| Error::UnknownStorage("the ring has no position".into()))
 }
 
-/// Whether the slot's partitions may be written without going through their parents: the caller has the right to, and the parents
-/// have neither triggers nor row security, which would not apply.
-fn writes_directly(storage: &Storage, slot: i32) -> bool {
-    ["ready_entries", "ready_segments"].iter().all(|name| {
-        let (parent, partition) = (storage.relation(name), storage.relation(&format!("{name}_{slot}")));
-        parent
-            .zip(partition)
-            .is_some_and(|(parent, partition)| is_attached(partition) && may_insert(partition) && !has_own_rules(parent))
-    })
+/// The slot's partitions, if they may be written without going through their parents: the caller has the right to, and the parents have
+/// neither triggers nor row security, which would not apply.
+fn direct_partitions(storage: &Storage, slot: i32) -> Option<(Oid, Oid)> {
+    let [ready, segments] = ["ready_entries", "ready_segments"].map(|name| {
+        let (parent, partition) = storage.relation(name).zip(storage.relation(&format!("{name}_{slot}")))?;
+        (is_attached(partition) && may_insert(partition) && !has_own_rules(parent)).then_some(partition)
+    });
+    ready.zip(segments)
 }
 
 fn is_attached(partition: Oid) -> bool {

@@ -37,7 +37,8 @@ impl Ids {
     }
 }
 
-fn nextval(sequence: Oid) -> i64 {
+/// The next value; checks the caller's privilege.
+pub fn nextval(sequence: Oid) -> i64 {
     // SAFETY: nextval raises for anything that is no sequence.
     unsafe { pg_sys::nextval_internal(sequence, true) }
 }
@@ -52,4 +53,10 @@ pub fn process_id() -> u32 {
 pub fn clock() -> i64 {
     // SAFETY: takes no arguments and only reads the clock.
     unsafe { pg_sys::GetCurrentTimestamp() }
+}
+
+/// The transaction's time, `now()` in SQL, as `timestamptz`.
+pub fn transaction_clock() -> i64 {
+    // SAFETY: called inside a transaction.
+    unsafe { pg_sys::GetCurrentTransactionStartTimestamp() }
 }

@@ -101,6 +101,27 @@ impl Rows {
         }
     }
 
+    /// The datum in a row and column, as a copy that lives on where the caller of [`connect`] allocates.
+    pub fn datum(&self, row: usize, column: i32) -> Option<Datum> {
+        if row >= self.count {
+            return None;
+        }
+        // SAFETY: as in `get`; the copy is made by the type's own length.
+        unsafe {
+            let table = &*self.table;
+            let (mut null, mut length, mut by_value) = (false, 0, false);
+            let datum = pg_sys::SPI_getbinval(*table.vals.add(row), table.tupdesc, column + 1, &mut null);
+            pg_sys::get_typlenbyval(pg_sys::SPI_gettypeid(table.tupdesc, column + 1), &mut length, &mut by_value);
+            (!null).then(|| pg_sys::SPI_datumTransfer(datum, by_value, length.into()))
+        }
+    }
+
+    /// The rows' tuples, good until the rows are freed.
+    pub fn tuples(&self) -> impl Iterator<Item = pg_sys::HeapTuple> {
+        // SAFETY: the table has as many.
+        (0..self.count).map(|row| unsafe { *(*self.table).vals.add(row) })
+    }
+
     /// The first row's first column.
     pub fn first<T: FromDatum>(&self) -> Option<T> {
         self.get(0, 0)

@@ -2,9 +2,10 @@
 //! files beyond. Statements see it as a relation, as triggers see their transition tables.
 #![allow(unsafe_code)]
 
-use crate::datum::{Arena, Offset};
+use crate::datum::{self, Arena, Offset};
 use crate::settings;
 use crate::spi::Session;
+use awa_ingest_core::job::InitialState;
 use awa_ingest_core::jsonb::Value;
 use pgrx::PgMemoryContexts;
 use pgrx::pg_sys::{self, Datum, Oid};
@@ -17,6 +18,8 @@ type Column = (&'static CStr, Oid);
 pub struct Store<const N: usize> {
     name: &'static CStr,
     memory: pg_sys::MemoryContext,
+    /// What owns the files.
+    owner: pg_sys::ResourceOwner,
     state: *mut pg_sys::Tuplestorestate,
     descriptor: pg_sys::TupleDesc,
 }
@@ -31,14 +34,19 @@ impl<const N: usize> Store<N> {
                 pg_sys::TupleDescInitEntry(descriptor, index as i16 + 1, name.as_ptr(), *kind, -1, 0);
             }
             let state = pg_sys::tuplestore_begin_heap(false, false, kilobytes);
-            Self { name, memory: pg_sys::CurrentMemoryContext, state, descriptor }
+            Self { name, memory: pg_sys::CurrentMemoryContext, owner: pg_sys::CurrentResourceOwner, state, descriptor }
         }
     }
 
-    /// What `make` makes, in this store's memory context.
+    /// What `make` makes, with memory and files that live as long as this store's, also where a subtransaction is open by now.
     fn beside<T>(&self, make: impl FnOnce() -> T) -> T {
-        // SAFETY: the context outlives the store.
-        unsafe { PgMemoryContexts::For(self.memory).switch_to(|_| make()) }
+        // SAFETY: context and owner outlive the store. An error in between ends the subtransaction, which puts its parent's owner back.
+        unsafe {
+            let current = std::mem::replace(&mut *(&raw mut pg_sys::CurrentResourceOwner), self.owner);
+            let made = PgMemoryContexts::For(self.memory).switch_to(|_| make());
+            pg_sys::CurrentResourceOwner = current;
+            made
+        }
     }
 
     /// Makes the store visible to the session's statements under its name, in place of an earlier one.
@@ -107,6 +115,7 @@ const SPOOL_COLUMNS: [Column; 16] = [
 /// Columns that are read back.
 const ORD: usize = 0;
 const JOB_ID: usize = 1;
+const STATE: usize = 5;
 const RUN_AT: usize = 8;
 const LANE: usize = 14;
 const POSITION: usize = 15;
@@ -243,12 +252,15 @@ impl Spool {
     }
 
     /// Appends the jobs of `other` that `place` keeps, in their order: it returns the job's new position in its lane, or `None` to
-    /// leave the job out. Deferred jobs have no lane; any position keeps them.
+    /// leave the job out. For jobs without a lane any position keeps them.
     pub fn take(&mut self, other: &Spool, mut place: impl FnMut(Waiting) -> Option<i64>) {
         other.store.scan(|mut row| {
             let lane = row[LANE].map(|lane| lane.value() - 1);
             let run_at = row[RUN_AT].map(|run_at| run_at.value() as i64);
-            let job = Waiting { ord: integer(row[ORD]), job_id: integer(row[JOB_ID]), lane, run_at };
+            // SAFETY: a text that the spool wrote.
+            let available =
+                row[STATE].is_some_and(|state| unsafe { datum::bytes(state) } == InitialState::Available.name().as_bytes());
+            let job = Waiting { ord: integer(row[ORD]), job_id: integer(row[JOB_ID]), available, lane, run_at };
             if let Some(position) = place(job) {
                 row[POSITION] = lane.map(|_| Datum::from(position));
                 self.store.put(row);
@@ -283,7 +295,9 @@ pub struct Waiting {
     pub ord: i64,
     /// Its id.
     pub job_id: i64,
-    /// Its lane, from 0; `None` for deferred jobs.
+    /// Whether it is to be worked as soon as it is due.
+    pub available: bool,
+    /// Its lane, from 0; `None` where there are no lanes, and for deferred jobs.
     pub lane: Option<usize>,
     /// `None` for the call's clock.
     pub run_at: Option<i64>,

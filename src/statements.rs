@@ -49,10 +49,12 @@ macro_rules! statements {
 statements! {
     /// Active storage schema and version of an awa schema.
     Engine "engine" [];
+    /// The same without the version.
+    EngineAlone "engine_alone" [];
     /// Version alone, of a schema too old for the rest.
     Version "version" [];
     /// First difference to the known shape.
-    Shape "shape" [TEXTOID];
+    Shape "shape" [TEXTOID, BOOLOID];
     /// Shards of a queue, and whether it has stripes.
     Queue "queue" [TEXTOID];
     /// Stripes of a queue and their shards.
@@ -83,8 +85,50 @@ statements! {
     Segments "segments" [INT4OID, INT8OID, INT8ARRAYOID, TIMESTAMPTZOID];
     /// Writes deferred jobs.
     Deferred "deferred" [TIMESTAMPTZOID];
+    /// Writes available jobs of the canonical engine.
+    CanonicalHot "canonical_hot" [];
+    /// Writes its deferred jobs.
+    CanonicalScheduled "canonical_scheduled" [];
     /// The owner of tables and functions.
     Authority "authority" [TEXTARRAYOID, TEXTARRAYOID, TEXTARRAYOID];
+    /// Takes a key, or raises.
+    ClaimFirst "claim_first" [BYTEAOID, INT8OID];
+    /// Writes one ready row.
+    ReadyJob "ready_job" [INT4OID, INT8OID, INT8OID, TEXTOID, TEXTOID, JSONBOID, INT2OID, INT2OID, INT8OID, INT2OID, TIMESTAMPTZOID,
+        TIMESTAMPTZOID, BYTEAOID, TEXTOID, JSONBOID];
+    /// Writes its segment.
+    SegmentOfOne "segment_of_one" [INT4OID, INT8OID, TEXTOID, INT2OID, INT2OID, INT8OID, TIMESTAMPTZOID];
+    /// Writes one deferred job.
+    DeferredJob "deferred_job" [INT8OID, TEXTOID, TEXTOID, JSONBOID, TEXTOID, INT2OID, INT2OID, TIMESTAMPTZOID, TIMESTAMPTZOID,
+        BYTEAOID, TEXTOID, JSONBOID];
+    /// Makes a payload of odd parts.
+    Payload "payload" [JSONBOID, TEXTARRAYOID];
+    /// Writes one available job of the canonical engine.
+    CanonicalHotJob "canonical_hot_job" [TEXTOID, TEXTOID, JSONBOID, TEXTOID, INT2OID, INT2OID, TIMESTAMPTZOID, JSONBOID, TEXTARRAYOID,
+        BYTEAOID, BITOID];
+    /// Writes one deferred job of the canonical engine.
+    CanonicalScheduledJob "canonical_scheduled_job" [TEXTOID, TEXTOID, JSONBOID, TEXTOID, INT2OID, INT2OID, TIMESTAMPTZOID, JSONBOID,
+        TEXTARRAYOID, BYTEAOID, BITOID];
+    /// awa.insert_job_compat as it stands.
+    CompatFunction "compat_function" [];
+    /// What it was before it was replaced.
+    Original "original" [];
+    /// Saves that.
+    SaveOriginal "save_original" [TEXTOID];
+    /// Forgets it.
+    ForgetOriginal "forget_original" [];
+    /// Owner of the extension.
+    ExtensionOwner "extension_owner" [];
+    /// Spooled jobs as rows of awa.jobs.
+    SpooledJobs "spooled_jobs" [TIMESTAMPTZOID];
+    /// Stored jobs as rows of awa.jobs.
+    StoredJobs "stored_jobs" [INT8ARRAYOID, INT8ARRAYOID];
+    /// The same for the canonical engine.
+    CanonicalJobs "canonical_jobs" [INT8ARRAYOID, INT8ARRAYOID];
+    /// Whether the caller may provision lanes.
+    MayProvision "may_provision" [];
+    /// Whether the caller may write a lane's tables.
+    MayMakeLanes "may_make_lanes" [];
     /// Whether a lane is complete.
     LaneExists "lane_exists" [TEXTOID, INT2OID, INT2OID, TEXTOID];
     /// Whether the lane's row exists.

@@ -1,17 +1,19 @@
 //! `awa_ingest.status()`: where jobs go, and what keeps them from being taken.
 #![allow(unsafe_code)]
 
+use crate::attach::{self, Body, Function};
 use crate::entry::Call;
 use crate::spi::{self, View};
-use crate::storage::{AwaEngine, Mode, Storage};
+use crate::storage::{AwaEngine, KNOWN_VERSION, Mode, Storage, Version};
 use awa_ingest_core::error::Result;
 use pgrx::IntoDatum;
 use pgrx::pg_sys::{self, Datum};
 
 /// One row; a storage that refuses jobs is reported, not raised. Needs SELECT on awa's state tables where awa is installed.
 pub fn status(call: &Call) -> Result<Option<Datum>> {
-    let (awa, storage) =
-        spi::connect(|session| (AwaEngine::look_up(session, View::Caller), Storage::resolve(session, View::Caller)));
+    let (awa, storage) = spi::connect(|session| {
+        (AwaEngine::look_up(session, View::Caller, Version::Checked), Storage::resolve(session, View::Caller, Version::Checked))
+    });
     let (problem, hint) = match &storage {
         Ok(_) => (None, None),
         Err(error) => (Some(error.to_string()), error.hint()),
@@ -25,6 +27,7 @@ pub fn status(call: &Call) -> Result<Option<Datum>> {
     };
     let engine = awa.as_ref().map_or("queue_storage", |awa| &awa.name);
     let schema = storage.as_ref().ok().map(|storage| storage.schema.to_string());
+    let (function, function_problem) = if attached { compat(awa.as_ref())? } else { (None, None) };
     let row = [
         env!("CARGO_PKG_VERSION").into_datum(),
         (if mode == Mode::Attached { "attached" } else { "embedded" }).into_datum(),
@@ -34,8 +37,31 @@ pub fn status(call: &Call) -> Result<Option<Datum>> {
         storage.is_ok().into_datum(),
         problem.into_datum(),
         hint.into_datum(),
+        function.into_datum(),
+        function_problem.into_datum(),
     ];
     Ok(Some(composite(call, row)))
+}
+
+/// What awa's clients call, and what is wrong with it.
+fn compat(awa: Option<&AwaEngine>) -> Result<(Option<&'static str>, Option<String>)> {
+    let (function, original) = spi::connect(|session| (Function::look_up(session), attach::original(session)));
+    let attached_once = original?.is_some();
+    let version = awa.and_then(|awa| awa.version);
+    let Some(function) = function else { return Ok((Some("missing"), Some("awa.insert_job_compat does not exist".into()))) };
+    let known = version == Some(KNOWN_VERSION);
+    let misfit = function.difference.or_else(|| (!known).then(|| "awa's schema has another version".into()));
+    Ok(match (function.body, misfit) {
+        (Body::Ours, None) => (Some("replaced"), None),
+        (Body::Ours, misfit) => (Some("misfit"), misfit),
+        _ if attached_once => (
+            Some("overwritten"),
+            Some("another function took the place of awa_ingest's since awa_ingest.attach() was called".into()),
+        ),
+        (Body::Awas, None) => (Some("original"), None),
+        (Body::Awas, misfit) => (Some("unknown"), misfit),
+        (Body::Other, misfit) => (Some("unknown"), misfit.or_else(|| Some("its body is not that of awa 0.6.9".into()))),
+    })
 }
 
 fn composite<const N: usize>(call: &Call, row: [Option<Datum>; N]) -> Datum {

@@ -13,10 +13,10 @@ use std::ffi::{CStr, CString};
 use std::rc::Rc;
 
 /// The version of awa's schema that this extension knows.
-const KNOWN_VERSION: i32 = 40;
+pub const KNOWN_VERSION: i32 = 40;
 
-/// Tables whose change makes the shape worth another look: those in the storage schema, and those in schema awa.
-const STORAGE_TABLES: [&CStr; 7] = [
+/// Tables whose change makes the shape worth another look: those in the storage schema by engine, and those in schema awa.
+const QUEUE_TABLES: [&CStr; 7] = [
     c"ready_entries",
     c"ready_segments",
     c"deferred_jobs",
@@ -25,6 +25,7 @@ const STORAGE_TABLES: [&CStr; 7] = [
     c"queue_claim_heads",
     c"queue_ring_state",
 ];
+const CANONICAL_TABLES: [&CStr; 2] = [c"jobs_hot", c"scheduled_jobs"];
 const SHARED_TABLES: [&CStr; 2] = [c"job_unique_claims", c"queue_meta"];
 
 /// Whose storage it is.
@@ -36,11 +37,31 @@ pub enum Mode {
     Embedded,
 }
 
+/// How a storage keeps jobs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Engine {
+    /// Lanes, ring and segments.
+    QueueStorage,
+    /// awa's older tables `jobs_hot` and `scheduled_jobs`, with triggers that do the rest.
+    Canonical,
+}
+
+/// What is asked about awa's version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Version {
+    /// It must be the known one.
+    Checked,
+    /// The same, but for callers who may not read it: awa's own function does not ask for that right.
+    IfReadable,
+}
+
 /// The storage of one call.
 #[derive(Clone, Debug)]
 pub struct Storage {
     /// Whose it is.
     pub mode: Mode,
+    /// How it keeps jobs.
+    pub engine: Engine,
     /// Name of the schema with lanes and jobs.
     pub schema: Rc<str>,
     /// The same schema's oid.
@@ -61,44 +82,39 @@ pub struct AwaEngine {
 
 impl Storage {
     /// The storage that takes jobs in `view`.
-    pub fn resolve(session: &Session, view: View) -> Result<Self> {
+    pub fn resolve(session: &Session, view: View, version: Version) -> Result<Self> {
         // That there is no awa here may be remembered from the beginning of a long transaction or COPY.
         renew_catalogs();
-        let Some(engine) = AwaEngine::look_up(session, view)? else { return Self::embedded() };
+        let Some(engine) = AwaEngine::look_up(session, view, version)? else { return Self::embedded() };
         if engine.version != Some(KNOWN_VERSION) {
             let found = engine.version.map_or("none".into(), |version| version.to_string());
             return Err(Error::UnknownStorage(format!("schema version {found}")));
         }
-        let schema: Rc<str> = match (&*engine.name, engine.schema) {
-            ("queue_storage", Some(schema)) if is_awa_name(&schema) => schema.into(),
+        let (engine, schema): (_, Rc<str>) = match (&*engine.name, engine.schema) {
+            ("queue_storage", Some(schema)) if is_awa_name(&schema) => (Engine::QueueStorage, schema.into()),
             ("queue_storage", schema) => return Err(Error::UnknownStorage(format!("schema name {schema:?}"))),
-            ("canonical", _) => return Err(Error::CanonicalEngine),
+            ("canonical", _) => (Engine::Canonical, "awa".into()),
             (other, _) => return Err(Error::UnknownStorage(format!("engine \"{other}\""))),
         };
-        let storage = Self::new(Mode::Attached, schema, "awa")?;
+        let storage = Self::new(Mode::Attached, engine, schema, "awa")?;
         storage.check_shape(session)?;
         Ok(storage)
     }
 
     /// Whether both are the same schema.
     pub fn is_same(&self, other: &Self) -> bool {
-        (self.mode, self.schema_oid) == (other.mode, other.schema_oid)
-    }
-
-    /// Whether awa is installed, in whatever state.
-    pub fn is_attached() -> bool {
-        awa_schema().is_some()
+        (self.mode, self.engine, self.schema_oid) == (other.mode, other.engine, other.schema_oid)
     }
 
     fn embedded() -> Result<Self> {
-        Self::new(Mode::Embedded, "awa_ingest".into(), "awa_ingest")
+        Self::new(Mode::Embedded, Engine::QueueStorage, "awa_ingest".into(), "awa_ingest")
     }
 
-    fn new(mode: Mode, schema: Rc<str>, shared: &'static str) -> Result<Self> {
+    fn new(mode: Mode, engine: Engine, schema: Rc<str>, shared: &'static str) -> Result<Self> {
         let schema_oid =
             namespace(&schema).ok_or_else(|| Error::UnknownStorage(format!("queue storage schema \"{schema}\" does not exist")))?;
         let target = Target { storage: quote(&schema).into(), shared, slot: None };
-        Ok(Self { mode, schema, schema_oid, target })
+        Ok(Self { mode, engine, schema, schema_oid, target })
     }
 
     /// The oid of a relation in the storage schema.
@@ -106,13 +122,22 @@ impl Storage {
         relation(name, self.schema_oid)
     }
 
+    /// The sequence that job ids come from.
+    pub fn ids(&self) -> Result<Oid> {
+        let name = match self.engine {
+            Engine::QueueStorage => "job_id_seq",
+            Engine::Canonical => "jobs_id_seq",
+        };
+        self.relation(name).ok_or_else(|| Error::UnknownStorage(format!("sequence {name} is missing")))
+    }
+
     fn check_shape(&self, session: &Session) -> Result<()> {
         let tables = self.tables();
         if VERIFIED.with_borrow(|verified| verified.contains(&tables)) {
             return Ok(());
         }
-        let schema = [argument(&*self.schema)];
-        match session.query(Statement::Shape, &self.target, &schema, View::Latest, Rows::first) {
+        let arguments = [argument(&*self.schema), argument(self.engine == Engine::QueueStorage)];
+        match session.query(Statement::Shape, &self.target, &arguments, View::Latest, Rows::first) {
             Some(difference) => Err(Error::UnknownStorage(difference)),
             None => {
                 VERIFIED.with_borrow_mut(|verified| verified.push(tables));
@@ -124,23 +149,37 @@ impl Storage {
     /// Oids of the tables whose shape matters; an invalid one stands for a table that is missing.
     fn tables(&self) -> Vec<Oid> {
         let awa = namespace("awa").unwrap_or(Oid::INVALID);
-        let storage = STORAGE_TABLES.map(|name| (name, self.schema_oid));
-        let shared = SHARED_TABLES.map(|name| (name, awa));
-        storage.into_iter().chain(shared).map(|(name, schema)| relation_c(name, schema)).collect()
+        let tables: &[&CStr] = match self.engine {
+            Engine::QueueStorage => &QUEUE_TABLES,
+            Engine::Canonical => &CANONICAL_TABLES,
+        };
+        let storage = tables.iter().map(|name| (*name, self.schema_oid));
+        storage.chain(SHARED_TABLES.map(|name| (name, awa))).map(|(name, schema)| relation_c(name, schema)).collect()
     }
 }
 
 impl AwaEngine {
+    /// Whether awa is installed, in whatever state.
+    pub fn is_there() -> bool {
+        awa_schema().is_some()
+    }
+
     /// Asks schema awa, if awa is installed there.
-    pub fn look_up(session: &Session, view: View) -> Result<Option<Self>> {
+    pub fn look_up(session: &Session, view: View, version: Version) -> Result<Option<Self>> {
         let Some(awa) = awa_schema() else { return Ok(None) };
         if let Some(table) = ["storage_transition_state", "schema_version"].iter().find(|table| !is_table(table, awa)) {
             return Err(Error::UnknownStorage(format!("there is no table {table}")));
         }
         // An awa too old to have queue storage is told from its version alone.
         let has_queue_storage = is_table("runtime_storage_backends", awa);
-        let statement = if has_queue_storage { Statement::Engine } else { Statement::Version };
-        let engine = |rows: &Rows| rows.first().map(|name| Self { name, schema: rows.get(0, 1), version: rows.get(0, 2) });
+        let reads_version = version == Version::Checked || may_read("schema_version", awa);
+        let statement = match has_queue_storage {
+            true if reads_version => Statement::Engine,
+            true => Statement::EngineAlone,
+            false => Statement::Version,
+        };
+        let version = |rows: &Rows| if reads_version { rows.get(0, 2) } else { Some(KNOWN_VERSION) };
+        let engine = |rows: &Rows| rows.first().map(|name| Self { name, schema: rows.get(0, 1), version: version(rows) });
         let engine = session.query(statement, &Target::none(), &[], view, engine);
         engine.ok_or_else(|| Error::UnknownStorage("the row of storage_transition_state is missing".into())).map(Some)
     }
@@ -187,6 +226,14 @@ fn relation_c(name: &CStr, schema: Oid) -> Oid {
 fn is_table(name: &str, schema: Oid) -> bool {
     // SAFETY: any oid may be asked for.
     relation(name, schema).is_some_and(|oid| unsafe { pg_sys::get_rel_relkind(oid) } as u8 == pg_sys::RELKIND_RELATION)
+}
+
+fn may_read(table: &str, schema: Oid) -> bool {
+    // SAFETY: the check takes any oid of the catalog, and tells a missing one.
+    relation(table, schema).is_some_and(|table| unsafe {
+        pg_sys::pg_class_aclcheck(table, pg_sys::GetUserId(), pg_sys::ACL_SELECT as pg_sys::AclMode)
+            == pg_sys::AclResult::ACLCHECK_OK
+    })
 }
 
 /// What awa's installer takes as the name of a storage schema.

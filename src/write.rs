@@ -13,7 +13,7 @@ use pgrx::pg_sys::Datum;
 pub fn ready(session: &Session, position: &Position, spool: &Spool, common: Common, jobs: u64, segments: u64) -> Result<()> {
     let arguments =
         [argument(common.slot), argument(common.generation), argument(common.starts.clone()), Some(Datum::from(common.now))];
-    match position.partition.map(|partition| Writer::open(partition, common)) {
+    match position.partitions.map(|(ready, _)| Writer::open(ready, common)) {
         Some(Ok(mut writer)) => {
             spool.ready(|row| writer.put(row));
             complete(writer.finish(), jobs, "ready_entries")?;
@@ -28,8 +28,26 @@ pub fn deferred(session: &Session, storage: &Storage, now: i64, jobs: u64) -> Re
     write(session, Statement::Deferred, &storage.target, &[Some(Datum::from(now))], jobs, "deferred_jobs")
 }
 
+/// Writes jobs of awa's canonical engine, `available` and `deferred` ones. Its triggers do the rest.
+pub fn canonical(session: &Session, storage: &Storage, available: u64, deferred: u64) -> Result<()> {
+    if available > 0 {
+        write(session, Statement::CanonicalHot, &storage.target, &[], available, "jobs_hot")?;
+    }
+    if deferred > 0 {
+        write(session, Statement::CanonicalScheduled, &storage.target, &[], deferred, "scheduled_jobs")?;
+    }
+    Ok(())
+}
+
 /// A trigger or rule that leaves rows out would have us return ids of jobs that do not exist.
-fn write(session: &Session, statement: Statement, target: &Target, arguments: &[Argument], jobs: u64, table: &str) -> Result<()> {
+pub fn write(
+    session: &Session,
+    statement: Statement,
+    target: &Target,
+    arguments: &[Argument],
+    jobs: u64,
+    table: &str,
+) -> Result<()> {
     complete(session.run(statement, target, arguments), jobs, table)
 }
 

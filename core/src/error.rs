@@ -11,6 +11,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// Name of the unique index that awa's clients look for when a key is taken.
 pub const UNIQUE_CONSTRAINT: &str = "idx_awa_jobs_unique";
 
+/// The function of awa that clients of every language enqueue by.
+const COMPAT: &str = "awa.insert_job_compat";
+
 const CORRUPT: &str = "jsonb value does not follow PostgreSQL's format";
 
 /// What is wrong with one job, apart from where it stands in the request.
@@ -124,8 +127,22 @@ pub enum Error {
     ArrayDimensions(&'static str),
     /// The awa schema has a shape that this version does not know.
     UnknownStorage(String),
-    /// awa's canonical engine is active.
-    CanonicalEngine,
+    /// A function for databases with awa was called in one without.
+    NoAwa,
+    /// `awa.insert_job_compat` is not the function that can be replaced: what is different.
+    UnknownFunction(String),
+    /// The caller must own `awa.insert_job_compat`: its owner.
+    NotOwner(String),
+    /// The function is replaced, and there is no original to go back to.
+    NothingSaved,
+    /// `awa.jobs` has other columns: which.
+    UnknownRow(String),
+    /// The session's last jobs went into the embedded storage, and are asked for as rows of `awa.jobs`.
+    NotInAwa,
+    /// Dropping the extension would take `awa.insert_job_compat` away from awa's clients.
+    StillAttached,
+    /// A lane was asked for while the canonical engine is active.
+    NoLanes,
     /// While jobs streamed in, another storage became the active one.
     StorageChanged,
     /// A foreign table was read, or its rows changed: its name.
@@ -177,7 +194,11 @@ impl Error {
             Self::ArrayLength(..) | Self::ArrayDimensions(_) => "22023",
             Self::UnknownStorage(_) | Self::DamagedLane(..) => "55000",
             Self::ClaimsHidden | Self::RowsLeftOut(..) | Self::MixedOwners(_) => "55000",
-            Self::CanonicalEngine | Self::WriteOnlyTable(_) | Self::VirtualColumn(_) => "0A000",
+            Self::NoLanes | Self::NoAwa | Self::UnknownFunction(_) | Self::NothingSaved | Self::UnknownRow(_) | Self::NotInAwa => {
+                "55000"
+            }
+            Self::NotOwner(_) => "42501",
+            Self::WriteOnlyTable(_) | Self::VirtualColumn(_) => "0A000",
             Self::StorageChanged => "40001",
             Self::UnknownColumn(_) => "42703",
             Self::ColumnType(..) => "42804",
@@ -185,7 +206,7 @@ impl Error {
             Self::Option(_, fault) => fault.sqlstate(),
             Self::OutcomeForgotten => "54000",
             Self::Encoding => "22021",
-            Self::UndeliveredJobs => "2BP01",
+            Self::UndeliveredJobs | Self::StillAttached => "2BP01",
             Self::CorruptJsonb => "XX001",
         }
     }
@@ -254,9 +275,14 @@ impl Error {
             Self::UnknownStorage(_) => {
                 Some("This version of awa_ingest knows awa 0.6.9 (schema version 40). Run awa's migrations, or upgrade awa_ingest.")
             }
-            Self::CanonicalEngine => {
-                Some("Start an awa worker or call awa.storage_auto_finalize_if_fresh('awa') to make queue storage active.")
-            }
+            Self::NoAwa => Some("Install awa 0.6.9 and run its migrations first."),
+            Self::UnknownFunction(_) => Some(
+                "This version of awa_ingest replaces the function of awa 0.6.9 (schema version 40) only. Run awa's migrations, or upgrade \
+                 awa_ingest.",
+            ),
+            Self::NothingSaved => Some("Run awa's migrations again to have its own function back."),
+            Self::UnknownRow(_) => Some("Call awa_ingest.detach() to have awa's own function back, and upgrade awa_ingest."),
+            Self::StillAttached => Some("SELECT awa_ingest.detach() gives awa its own function back."),
             Self::StorageChanged => Some("Send the jobs again."),
             Self::WriteOnlyTable(_) => Some(
                 "Jobs are in awa.jobs, or without awa in awa_ingest.ready_entries and deferred_jobs; awa.last_ingest() has the ids of this \
@@ -318,7 +344,16 @@ impl Display for Error {
             Self::UnknownOption(name) => write!(f, "unknown option \"{name}\""),
             Self::Option(name, fault) => write!(f, "option \"{name}\": {fault}"),
             Self::OutcomeForgotten => f.write_str("the ids of the last COPY or INSERT are too scattered to be remembered"),
-            Self::CanonicalEngine => f.write_str("awa's canonical engine is active, and awa_ingest writes to queue storage only"),
+            Self::NoLanes => f.write_str("awa's canonical engine is active, and has no lanes"),
+            Self::NoAwa => f.write_str("awa is not installed in this database"),
+            Self::UnknownFunction(what) => write!(f, "{COMPAT} is not the function that awa_ingest knows: {what}"),
+            Self::NotOwner(owner) => write!(f, "must be owner of function {COMPAT}, who is \"{owner}\""),
+            Self::NothingSaved => write!(f, "the original of {COMPAT} was not saved"),
+            Self::UnknownRow(what) => write!(f, "the row type awa.jobs is not the one that awa_ingest knows: {what}"),
+            Self::NotInAwa => {
+                f.write_str("the last COPY or INSERT went into the embedded storage, whose jobs awa.jobs does not show")
+            }
+            Self::StillAttached => write!(f, "cannot drop extension awa_ingest: it stands in for {COMPAT}"),
             Self::DamagedLane(lane, what) => write!(f, "lane {lane} is damaged: {what}"),
             Self::ClaimsHidden => f.write_str("unique keys can be neither claimed nor seen to be claimed"),
             Self::RowsLeftOut(table, count) => write!(f, "{count} rows were left out of table {table}"),

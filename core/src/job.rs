@@ -79,7 +79,7 @@ pub struct Draft<'a> {
 /// A job that may be stored.
 #[derive(Debug, Clone)]
 pub struct Job<'a> {
-    /// 1 to 200 characters.
+    /// 1 to 200 characters; may be empty where awa's own function takes it.
     pub kind: &'a str,
     /// At most 200 characters; the name the caller uses, without a stripe.
     pub queue: &'a str,
@@ -124,10 +124,18 @@ impl Job<'_> {
 impl<'a> Draft<'a> {
     /// Checks every limit and fills in every default.
     pub fn validate(self) -> Result<Job<'a>, Fault> {
+        match self.kind {
+            Some("") => Err(Fault::KindLength(0)),
+            _ => self.validate_as_awa(),
+        }
+    }
+
+    /// The same for awa's own function, which takes an empty kind.
+    pub fn validate_as_awa(self) -> Result<Job<'a>, Fault> {
         let kind = self.kind.ok_or(Fault::MissingKind)?;
         let queue = self.queue.unwrap_or("default");
         match characters(kind) {
-            1..=NAME_LIMIT => {}
+            0..=NAME_LIMIT => {}
             n => return Err(Fault::KindLength(n)),
         }
         match characters(queue) {

@@ -20,6 +20,11 @@ pub struct Lane {
 }
 
 impl Lane {
+    /// The lane of a single job.
+    pub fn of_one(queue: &str, priority: i16, shard: i16) -> Self {
+        Self { stored: 0, queue: queue.to_owned(), priority, shard, count: 1, run: Run::default() }
+    }
+
     /// The order in which every writer takes its lanes.
     pub fn order(&self) -> (&[u8], i16, i16) {
         (self.queue.as_bytes(), self.priority, self.shard)

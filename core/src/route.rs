@@ -77,17 +77,8 @@ impl Router {
             Some(stripes) => Rc::clone(stripes),
             None => self.learn(job.queue, catalog)?,
         };
-        let stored = match (&*stripes, &job.unique) {
-            ([only], _) => *only,
-            (stripes, Some(unique)) => stripes[stripe_of_key(&unique.key, stripes.len())],
-            (stripes, None) => stripes[((ordinal - 1) % stripes.len() as u64) as usize],
-        };
-        let shards = self.stored[stored].shards;
-        let shard = match &job.ordering_key {
-            _ if shards <= 1 => 0,
-            Some(key) => shard_of_key(key, shards),
-            None => self.pick(stored, job.priority, shards),
-        };
+        let stored = stripes[stripe(job, stripes.len(), ordinal - 1)];
+        let shard = shard(job, self.stored[stored].shards, |shards| self.pick(stored, job.priority, shards));
         Ok(Route { stored, shard })
     }
 
@@ -115,6 +106,24 @@ impl Router {
             *rotor = rotor.wrapping_add(1);
             shard as i16
         })
+    }
+}
+
+/// The stripe of a job, out of `stripes` of its queue. Jobs that are not unique take turns.
+pub fn stripe(job: &Job<'_>, stripes: usize, turn: u64) -> usize {
+    match &job.unique {
+        _ if stripes == 1 => 0,
+        Some(unique) => stripe_of_key(&unique.key, stripes),
+        None => (turn % stripes as u64) as usize,
+    }
+}
+
+/// The shard of a job, out of `shards` of its stored queue; `pick` chooses for jobs without ordering key.
+pub fn shard(job: &Job<'_>, shards: i16, pick: impl FnOnce(i16) -> i16) -> i16 {
+    match &job.ordering_key {
+        _ if shards <= 1 => 0,
+        Some(key) => shard_of_key(key, shards),
+        None => pick(shards),
     }
 }
 

@@ -71,10 +71,12 @@ CREATE FUNCTION awa_ingest.status(
     OUT awa_schema_version integer,
     OUT ready boolean,
     OUT problem text,
-    OUT hint text
+    OUT hint text,
+    OUT insert_job_compat text,
+    OUT insert_job_compat_problem text
 ) AS 'MODULE_PATHNAME', 'awa_ingest_status' LANGUAGE C STABLE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
 COMMENT ON FUNCTION awa_ingest.status() IS
-    'Where jobs go now: attached to awa or embedded, the storage schema, and what keeps jobs from being taken, if anything';
+    'Where jobs go now: attached to awa or embedded, the storage schema, what keeps jobs from being taken, and whether awa''s function is replaced';
 
 -- Runs as the storage schema's owner inside: the caller needs no right to create anything.
 CREATE FUNCTION awa_ingest.provision_lane(queue text, priority smallint, shard smallint) RETURNS void

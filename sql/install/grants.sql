@@ -8,6 +8,7 @@ DECLARE
     storage text;
     shared text;
     relation regclass;
+    compat text;
 BEGIN
     SELECT quote_ident(rolname) INTO grantee FROM pg_roles WHERE rolname = role;
     IF NOT FOUND THEN
@@ -33,13 +34,29 @@ BEGIN
         awa_ingest.provision_lane(text, smallint, smallint) TO %s', grantee);
     -- SELECT is what RETURNING asks for; nothing can be read.
     EXECUTE format('GRANT INSERT, SELECT ON awa.ingest, awa.ingest_skip_conflicts TO %s', grantee);
+    -- Made by attach(), where it was called.
+    FOREACH compat IN ARRAY ARRAY['insert_jobs_compat_batch', 'insert_many_skip_unique_conflicts', 'last_ingest_jobs'] LOOP
+        IF to_regproc('awa_ingest.' || compat) IS NOT NULL THEN
+            EXECUTE format('GRANT EXECUTE ON FUNCTION awa_ingest.%I TO %s', compat, grantee);
+        END IF;
+    END LOOP;
+    IF status.mode = 'attached' THEN
+        EXECUTE format('GRANT SELECT ON awa.storage_transition_state, awa.runtime_storage_backends, awa.schema_version TO %s', grantee);
+    END IF;
+    IF status.engine = 'canonical' THEN
+        -- The tables and what their triggers write, with the caller's rights.
+        EXECUTE format('GRANT SELECT, INSERT ON awa.job_unique_claims TO %s', grantee);
+        EXECUTE format('GRANT SELECT ON awa.queue_meta TO %s', grantee);
+        EXECUTE format('GRANT INSERT ON awa.jobs_hot, awa.scheduled_jobs, awa.admin_dirty_queue_marks, awa.admin_dirty_kind_marks TO %s',
+            grantee);
+        EXECUTE format('GRANT USAGE ON SEQUENCE awa.jobs_id_seq TO %s', grantee);
+        RETURN;
+    END IF;
+
     EXECUTE format('GRANT SELECT ON %1$s.queue_ring_state, %1$s.queue_lanes, %2$s.queue_meta TO %3$s', storage, shared, grantee);
     EXECUTE format('GRANT SELECT, INSERT ON %1$s.queue_enqueue_heads, %2$s.job_unique_claims TO %3$s', storage, shared, grantee);
     EXECUTE format('GRANT INSERT ON %1$s.deferred_jobs TO %2$s', storage, grantee);
     EXECUTE format('GRANT USAGE ON SEQUENCE %1$s.job_id_seq TO %2$s', storage, grantee);
-    IF status.mode = 'attached' THEN
-        EXECUTE format('GRANT SELECT ON awa.storage_transition_state, awa.runtime_storage_backends, awa.schema_version TO %s', grantee);
-    END IF;
 
     FOR relation IN
         SELECT tree.relid FROM pg_partition_tree(format('%s.ready_entries', storage)::regclass) AS tree

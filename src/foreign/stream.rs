@@ -69,10 +69,11 @@ impl Stream {
         if tables > 0 {
             return Ok(());
         }
-        last::remember(Outcome::new(0), Summary::default());
+        last::remember(None, Outcome::new(0), Summary::default());
         for pipeline in self.statement.pipelines.take() {
+            let storage = pipeline.ingest.storage().clone();
             let (outcome, summary) = pipeline.ingest.finish()?;
-            last::remember(outcome, summary);
+            last::remember(Some(storage), outcome, summary);
         }
         Ok(())
     }

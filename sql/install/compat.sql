@@ -1,0 +1,20 @@
+-- What awa.insert_job_compat was before attach() replaced it. Part of a dump, so that a restored database can go back, too.
+CREATE TABLE awa_ingest.originals (
+    name text PRIMARY KEY,
+    definition text NOT NULL,
+    saved_at timestamptz NOT NULL DEFAULT now()
+);
+COMMENT ON TABLE awa_ingest.originals IS 'Definitions of awa''s functions that awa_ingest stands in for';
+SELECT pg_catalog.pg_extension_config_dump('awa_ingest.originals', '');
+
+CREATE FUNCTION awa_ingest.attach() RETURNS void
+AS 'MODULE_PATHNAME', 'awa_ingest_attach' LANGUAGE C VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION awa_ingest.attach() IS
+    'Puts the extension''s function in the place of awa.insert_job_compat, so that awa''s clients speed up unchanged; for the owner of that';
+
+CREATE FUNCTION awa_ingest.detach() RETURNS void
+AS 'MODULE_PATHNAME', 'awa_ingest_detach' LANGUAGE C VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION awa_ingest.detach() IS 'Gives awa its own insert_job_compat back; for its owner';
+
+REVOKE ALL ON FUNCTION awa_ingest.attach() FROM PUBLIC;
+REVOKE ALL ON FUNCTION awa_ingest.detach() FROM PUBLIC;

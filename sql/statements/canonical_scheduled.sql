@@ -1,0 +1,8 @@
+-- Deferred jobs of the canonical engine.
+INSERT INTO awa.scheduled_jobs (
+    id, kind, queue, args, state, priority, max_attempts, run_at, metadata, tags, unique_key, unique_states)
+SELECT spool.job_id, spool.kind, spool.queue, spool.args, spool.state::awa.job_state, spool.priority, spool.max_attempts,
+       COALESCE(spool.run_at, now()), COALESCE(spool.payload -> 'metadata', '{}'),
+       ARRAY(SELECT jsonb_array_elements_text(spool.payload -> 'tags')), spool.unique_key, spool.unique_states::bit(8)
+  FROM awa_ingest_spool AS spool
+ WHERE spool.state <> 'available'

@@ -1,0 +1,1 @@
+DELETE FROM awa_ingest.originals AS original WHERE original.name = 'awa.insert_job_compat'

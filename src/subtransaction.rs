@@ -1,0 +1,142 @@
+//! Work that is tried again where it meets others crosswise: in a subtransaction that gives back its locks, with a lock timeout of its own.
+//!
+//! awa's producers take a key, its lane, the next key. Who takes all keys first can wait for such a producer in a circle, and the server
+//! would end one of the two.
+#![allow(unsafe_code)]
+
+use pgrx::PgTryBuilder;
+use pgrx::pg_sys::panic::CaughtError;
+use pgrx::{PgSqlErrorCode, pg_sys};
+use std::ffi::CString;
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+/// Attempts that give up by themselves. The first waits half of deadlock_timeout, so that the other one's wait is over before the server
+/// looks for a deadlock there, and each waits twice as long as the one before: a minute in all, for a lock that is merely held long.
+const ATTEMPTS: u32 = 8;
+
+/// Longest pause between two attempts, in milliseconds.
+const LONGEST_PAUSE: u64 = 200;
+
+/// Runs `work` until it succeeds. After [`ATTEMPTS`] deadlocks or timeouts it runs once more as it is, and fails as it fails.
+pub fn insist<T>(mut work: impl FnMut() -> T) -> T {
+    for attempt in 0..ATTEMPTS {
+        if let Some(done) = attempt_once(patience(attempt), &mut work) {
+            return done;
+        }
+        pause(attempt);
+    }
+    work()
+}
+
+/// Milliseconds for one lock; `None` where the user's own lock_timeout comes first.
+fn patience(attempt: u32) -> Option<i32> {
+    // SAFETY: settings of the server, only read.
+    let (deadlock, users) = unsafe { (pg_sys::DeadlockTimeout, pg_sys::LockTimeout) };
+    let own = (deadlock / 2).max(1).saturating_mul(1 << attempt);
+    (users == 0 || users > own).then_some(own)
+}
+
+/// `None` if it met a deadlock, or waited for too long. What it did is rolled back then, and also before any other error goes on: whoever
+/// catches that must find the subtransaction that he began.
+fn attempt_once<T>(patience: Option<i32>, work: &mut impl FnMut() -> T) -> Option<T> {
+    // SAFETY: the subtransaction is ended on every way out, and memory context and resource owner are put back, as procedural languages do.
+    let outcome = unsafe {
+        let (memory, owner) = (pg_sys::CurrentMemoryContext, pg_sys::CurrentResourceOwner);
+        pg_sys::BeginInternalSubTransaction(std::ptr::null());
+        pg_sys::MemoryContextSwitchTo(memory);
+        let work = AssertUnwindSafe(|| {
+            let level = patience.map(limit_locks);
+            let done = work();
+            if let Some(level) = level {
+                pg_sys::AtEOXact_GUC(true, level);
+            }
+            Ok(done)
+        });
+        let outcome = PgTryBuilder::new(work).catch_others(|error| Err(Failure::of(error, memory))).execute();
+        match outcome {
+            Ok(_) => pg_sys::ReleaseCurrentSubTransaction(),
+            Err(_) => pg_sys::RollbackAndReleaseCurrentSubTransaction(),
+        }
+        pg_sys::MemoryContextSwitchTo(memory);
+        pg_sys::CurrentResourceOwner = owner;
+        outcome
+    };
+    match outcome {
+        Ok(done) => Some(done),
+        Err(failure) if failure.is_worth_another(patience.is_some()) => None,
+        Err(failure) => failure.raise(),
+    }
+}
+
+/// An error that was caught.
+enum Failure {
+    /// The server's, whole.
+    Server(*mut pg_sys::ErrorData),
+    /// One of Rust.
+    Rust(CaughtError),
+}
+
+impl Failure {
+    /// # Safety
+    /// The error has just been caught, and the memory context outlives this.
+    unsafe fn of(error: CaughtError, memory: pg_sys::MemoryContext) -> Self {
+        if !matches!(error, CaughtError::PostgresError(_)) {
+            return Self::Rust(error);
+        }
+        // SAFETY: the server still has the error on its stack, with fields that pgrx's own copy lacks, such as the constraint.
+        unsafe {
+            pg_sys::MemoryContextSwitchTo(memory);
+            Self::Server(pg_sys::CopyErrorData())
+        }
+    }
+
+    fn is_worth_another(&self, limited: bool) -> bool {
+        let Self::Server(data) = self else { return false };
+        // SAFETY: the copy that `of` made.
+        match PgSqlErrorCode::from(unsafe { (**data).sqlerrcode }) {
+            PgSqlErrorCode::ERRCODE_T_R_DEADLOCK_DETECTED => true,
+            PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE => limited,
+            _ => false,
+        }
+    }
+
+    fn raise(self) -> ! {
+        match self {
+            Self::Rust(error) => error.rethrow(),
+            // SAFETY: the copy that `of` made.
+            Self::Server(data) => unsafe { pg_sys::ReThrowError(data) },
+        }
+    }
+}
+
+/// Sets lock_timeout. Returns the level of settings to go back to.
+fn limit_locks(milliseconds: i32) -> i32 {
+    let value = CString::new(milliseconds.to_string()).unwrap_or_default();
+    // SAFETY: two C strings; the level is closed by the caller, or by the subtransaction's end.
+    unsafe {
+        let level = pg_sys::NewGUCNestLevel();
+        pg_sys::set_config_option(
+            c"lock_timeout".as_ptr(),
+            value.as_ptr(),
+            pg_sys::GucContext::PGC_USERSET,
+            pg_sys::GucSource::PGC_S_SESSION,
+            pg_sys::GucAction::GUC_ACTION_SAVE,
+            true,
+            0,
+            false,
+        );
+        level
+    }
+}
+
+/// Lets the others go on: two that gave up together must not come back together.
+fn pause(attempt: u32) {
+    let longest = (10 << attempt).min(LONGEST_PAUSE);
+    // SAFETY: takes no pointers but the server's own state; the sleep ends early when a signal comes.
+    unsafe {
+        let share = pg_sys::pg_prng_double(&raw mut pg_sys::pg_global_prng_state);
+        pg_sys::pg_usleep(Duration::from_millis(longest).mul_f64(share).as_micros() as i64);
+    }
+    pgrx::check_for_interrupts!();
+}

@@ -106,6 +106,7 @@ entry_points! {
         => crate::batch::insert_many_skip_unique_conflicts;
     awa_ingest_last_ingest_jobs pg_finfo_awa_ingest_last_ingest_jobs => crate::last::last_ingest_jobs;
     awa_ingest_attach pg_finfo_awa_ingest_attach => crate::attach::attach;
+    awa_ingest_adopt pg_finfo_awa_ingest_adopt => crate::adopt::adopt;
     awa_ingest_detach pg_finfo_awa_ingest_detach => crate::attach::detach;
     awa_ingest_fdw_handler pg_finfo_awa_ingest_fdw_handler => crate::foreign::handler;
     awa_ingest_fdw_validator pg_finfo_awa_ingest_fdw_validator => crate::foreign::validate;

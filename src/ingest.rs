@@ -85,6 +85,14 @@ pub struct Taken<'a> {
     pub run_at: Option<i64>,
 }
 
+/// Where a job belongs that is moved from another storage.
+pub struct Place {
+    /// Its id.
+    pub job_id: i64,
+    /// The shard that it had: the jobs of one shard stay together.
+    pub shard: i16,
+}
+
 /// What a call did, and where its time went.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Summary {
@@ -149,6 +157,19 @@ impl<R: Results> Ingest<R> {
 
     /// Takes the next job, or the reason why there is none in its place. `None` if it is known already that it is skipped.
     pub fn add<'a>(&mut self, draft: std::result::Result<Draft<'a>, Fault>) -> Result<Option<Taken<'a>>> {
+        let (job, run_at, route) = self.begin(draft)?;
+        let job_id = self.ids.next();
+        self.take(job, run_at, route, job_id)
+    }
+
+    /// The same for a job that has its id and shard.
+    pub fn add_in_place<'a>(&mut self, draft: std::result::Result<Draft<'a>, Fault>, place: Place) -> Result<Option<Taken<'a>>> {
+        let (job, run_at, route) = self.begin(draft)?;
+        let shard = place.shard % self.router.stored(route.stored).shards.max(1);
+        self.take(job, run_at, Route { shard, ..route }, place.job_id)
+    }
+
+    fn begin<'a>(&mut self, draft: std::result::Result<Draft<'a>, Fault>) -> Result<(Job<'a>, Option<i64>, Route)> {
         self.jobs += 1;
         let ordinal = self.jobs;
         if ordinal.is_multiple_of(256) {
@@ -156,7 +177,11 @@ impl<R: Results> Ingest<R> {
         }
         let (job, run_at) = self.check(draft).map_err(|fault| fault.at(ordinal))?;
         let route = self.router.route(&job, ordinal, &mut QueueCatalog { storage: &self.storage })?;
-        let job_id = self.ids.next();
+        Ok((job, run_at, route))
+    }
+
+    fn take<'a>(&mut self, job: Job<'a>, run_at: Option<i64>, route: Route, job_id: i64) -> Result<Option<Taken<'a>>> {
+        let ordinal = self.jobs;
         let mut claims = job.claims();
         if claims && self.claims_at_once {
             if let Some(holder) = claims::take_one(&self.storage, &job, job_id)? {

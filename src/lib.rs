@@ -5,6 +5,7 @@
 //! `docs/design.md`.
 #![deny(unsafe_code)]
 
+mod adopt;
 mod arguments;
 mod attach;
 mod authority;

@@ -2,6 +2,7 @@
 //! remembers.
 #![allow(unsafe_code)]
 
+use crate::entry::Call;
 use crate::spi::{Cursor, Session};
 use crate::storage::Storage;
 use awa_ingest_core::error::Result;
@@ -105,5 +106,19 @@ impl Results for ResultRows {
     fn restart(&mut self) {
         // SAFETY: the server's own store; nobody has read from it yet.
         unsafe { pg_sys::tuplestore_clear((*self.info).setResult) }
+    }
+}
+
+/// The value of a function that returns one record.
+pub fn record<const N: usize>(call: &Call, row: [Option<Datum>; N]) -> Datum {
+    let mut values = row.map(|value| value.unwrap_or(Datum::from(0)));
+    let mut nulls = row.map(|value| value.is_none());
+    // SAFETY: the function is declared with these columns, which the server resolves to a descriptor; the tuple is a copy.
+    unsafe {
+        let mut descriptor = std::ptr::null_mut();
+        pg_sys::get_call_result_type(call.raw(), std::ptr::null_mut(), &mut descriptor);
+        let descriptor = pg_sys::BlessTupleDesc(descriptor);
+        let tuple = pg_sys::heap_form_tuple(descriptor, values.as_mut_ptr(), nulls.as_mut_ptr());
+        pg_sys::HeapTupleHeaderGetDatum((*tuple).t_data)
     }
 }

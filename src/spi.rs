@@ -101,18 +101,28 @@ impl Rows {
         }
     }
 
-    /// The datum in a row and column, as a copy that lives on where the caller of [`connect`] allocates.
-    pub fn datum(&self, row: usize, column: i32) -> Option<Datum> {
+    /// The datum in a row and column, good until the rows are freed.
+    pub fn raw(&self, row: usize, column: i32) -> Option<Datum> {
         if row >= self.count {
             return None;
         }
-        // SAFETY: as in `get`; the copy is made by the type's own length.
+        // SAFETY: as in `get`.
         unsafe {
             let table = &*self.table;
-            let (mut null, mut length, mut by_value) = (false, 0, false);
+            let mut null = false;
             let datum = pg_sys::SPI_getbinval(*table.vals.add(row), table.tupdesc, column + 1, &mut null);
-            pg_sys::get_typlenbyval(pg_sys::SPI_gettypeid(table.tupdesc, column + 1), &mut length, &mut by_value);
-            (!null).then(|| pg_sys::SPI_datumTransfer(datum, by_value, length.into()))
+            (!null).then_some(datum)
+        }
+    }
+
+    /// The datum in a row and column, as a copy that lives on where the caller of [`connect`] allocates.
+    pub fn datum(&self, row: usize, column: i32) -> Option<Datum> {
+        let datum = self.raw(row, column)?;
+        let (mut length, mut by_value) = (0, false);
+        // SAFETY: the copy is made by the length of the column's type.
+        unsafe {
+            pg_sys::get_typlenbyval(pg_sys::SPI_gettypeid((*self.table).tupdesc, column + 1), &mut length, &mut by_value);
+            Some(pg_sys::SPI_datumTransfer(datum, by_value, length.into()))
         }
     }
 

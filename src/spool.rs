@@ -12,7 +12,7 @@ use pgrx::pg_sys::{self, Datum, Oid};
 use std::ffi::CStr;
 
 /// A column: its name, and its type.
-type Column = (&'static CStr, Oid);
+pub type Column = (&'static CStr, Oid);
 
 /// A tuplestore with a fixed set of columns.
 pub struct Store<const N: usize> {
@@ -61,6 +61,12 @@ impl<const N: usize> Store<N> {
         let mut nulls = row.map(|value| value.is_none());
         // SAFETY: the row has the descriptor's columns; the callers below give each its type. The store copies the values.
         unsafe { pg_sys::tuplestore_putvalues(self.state, self.descriptor, values.as_mut_ptr(), nulls.as_mut_ptr()) }
+    }
+
+    /// Forgets all rows.
+    pub fn clear(&mut self) {
+        // SAFETY: the store is open, and nothing reads it.
+        unsafe { pg_sys::tuplestore_clear(self.state) }
     }
 
     /// Gives back memory and files. Not a `Drop`: while an error unwinds, the transaction's end does this.

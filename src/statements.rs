@@ -125,6 +125,20 @@ statements! {
     StoredJobs "stored_jobs" [INT8ARRAYOID, INT8ARRAYOID];
     /// The same for the canonical engine.
     CanonicalJobs "canonical_jobs" [INT8ARRAYOID, INT8ARRAYOID];
+    /// Keeps everybody from the embedded storage.
+    LockEmbedded "lock_embedded" [];
+    /// What waits there.
+    Waiting "waiting" [REGCLASSOID];
+    /// Deletes ready jobs that were moved.
+    AdoptedReady "adopted_ready" [];
+    /// Deletes deferred jobs that were moved.
+    AdoptedDeferred "adopted_deferred" [];
+    /// Lets go of their keys.
+    AdoptedClaims "adopted_claims" [];
+    /// Deletes the segments.
+    DropSegments "drop_segments" [];
+    /// Makes segments for what is left.
+    LeftSegments "left_segments" [];
     /// Whether the caller may provision lanes.
     MayProvision "may_provision" [];
     /// Whether the caller may write a lane's tables.

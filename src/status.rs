@@ -1,13 +1,13 @@
 //! `awa_ingest.status()`: where jobs go, and what keeps them from being taken.
-#![allow(unsafe_code)]
 
 use crate::attach::{self, Body, Function};
 use crate::entry::Call;
+use crate::results;
 use crate::spi::{self, View};
 use crate::storage::{AwaEngine, KNOWN_VERSION, Mode, Storage, Version};
 use awa_ingest_core::error::Result;
 use pgrx::IntoDatum;
-use pgrx::pg_sys::{self, Datum};
+use pgrx::pg_sys::Datum;
 
 /// One row; a storage that refuses jobs is reported, not raised. Needs SELECT on awa's state tables where awa is installed.
 pub fn status(call: &Call) -> Result<Option<Datum>> {
@@ -40,7 +40,7 @@ pub fn status(call: &Call) -> Result<Option<Datum>> {
         function.into_datum(),
         function_problem.into_datum(),
     ];
-    Ok(Some(composite(call, row)))
+    Ok(Some(results::record(call, row)))
 }
 
 /// What awa's clients call, and what is wrong with it.
@@ -62,17 +62,4 @@ fn compat(awa: Option<&AwaEngine>) -> Result<(Option<&'static str>, Option<Strin
         (Body::Awas, misfit) => (Some("unknown"), misfit),
         (Body::Other, misfit) => (Some("unknown"), misfit.or_else(|| Some("its body is not that of awa 0.6.9".into()))),
     })
-}
-
-fn composite<const N: usize>(call: &Call, row: [Option<Datum>; N]) -> Datum {
-    let mut values = row.map(|value| value.unwrap_or(Datum::from(0)));
-    let mut nulls = row.map(|value| value.is_none());
-    // SAFETY: the function is declared with these columns, which the server resolves to a descriptor; the tuple is a copy.
-    unsafe {
-        let mut descriptor = std::ptr::null_mut();
-        pg_sys::get_call_result_type(call.raw(), std::ptr::null_mut(), &mut descriptor);
-        let descriptor = pg_sys::BlessTupleDesc(descriptor);
-        let tuple = pg_sys::heap_form_tuple(descriptor, values.as_mut_ptr(), nulls.as_mut_ptr());
-        pg_sys::HeapTupleHeaderGetDatum((*tuple).t_data)
-    }
 }

@@ -16,5 +16,15 @@ CREATE FUNCTION awa_ingest.detach() RETURNS void
 AS 'MODULE_PATHNAME', 'awa_ingest_detach' LANGUAGE C VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
 COMMENT ON FUNCTION awa_ingest.detach() IS 'Gives awa its own insert_job_compat back; for its owner';
 
+CREATE FUNCTION awa_ingest.adopt(
+    on_conflict text DEFAULT 'error',
+    OUT ready bigint,
+    OUT deferred bigint,
+    OUT skipped bigint
+) AS 'MODULE_PATHNAME', 'awa_ingest_adopt' LANGUAGE C VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION awa_ingest.adopt(text) IS
+    'Moves all jobs that wait in the embedded storage into awa''s, and returns how many; skip leaves those there whose unique key is taken';
+
+REVOKE ALL ON FUNCTION awa_ingest.adopt(text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION awa_ingest.attach() FROM PUBLIC;
 REVOKE ALL ON FUNCTION awa_ingest.detach() FROM PUBLIC;

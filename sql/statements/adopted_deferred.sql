@@ -1,0 +1,4 @@
+DELETE FROM awa_ingest.deferred_jobs AS moved
+ USING awa_ingest_adopted AS adopted
+ WHERE moved.job_id = adopted.job_id
+   AND NOT EXISTS (SELECT FROM awa_ingest_left AS kept WHERE kept.ord = adopted.ord)

@@ -1,0 +1,1 @@
+DELETE FROM awa_ingest.ready_segments

@@ -1,0 +1,144 @@
+//! `awa_ingest.adopt()`: moves the jobs that wait in the embedded storage into awa's.
+#![allow(unsafe_code)]
+
+use crate::datum;
+use crate::entry::Call;
+use crate::functions::on_conflict;
+use crate::ingest::{Ingest, Place};
+use crate::results::{self, Results};
+use crate::settings;
+use crate::spi::{self, Rows, Session, View, argument};
+use crate::spool::{Column, Store};
+use crate::statements::{Statement, Target};
+use crate::storage::{Mode, Storage, Version};
+use awa_ingest_core::error::{Error, Fault, Result};
+use awa_ingest_core::job::{Draft, RunAt};
+use awa_ingest_core::jsonb::Value;
+use awa_ingest_core::unique::Uniqueness;
+use pgrx::IntoDatum;
+use pgrx::pg_sys::{self, Datum};
+use std::borrow::Cow;
+
+const ADOPTED: [Column; 2] = [(c"ord", pg_sys::INT8OID), (c"job_id", pg_sys::INT8OID)];
+const LEFT: [Column; 1] = [(c"ord", pg_sys::INT8OID)];
+
+/// `awa_ingest.adopt`: one row `(ready, deferred, skipped)`, counts of jobs moved and left. Keeps the order of lanes and of ids, `run_at` and
+/// unique keys; an enqueue that is under way is waited for.
+///
+/// Raises 55000 without awa, 23505 for a key that a job of awa holds (unless told to skip: such jobs stay), and the errors of single jobs
+/// for those that awa's workers cannot take. Needs the rights of the embedded storage's owner, and those of a producer.
+pub fn adopt(call: &Call) -> Result<Option<Datum>> {
+    let on_conflict = on_conflict(call, 0)?;
+    spi::connect(|session| {
+        if Storage::resolve(session, View::Caller, Version::Checked)?.mode != Mode::Attached {
+            return Err(Error::NoAwa);
+        }
+        session.run(Statement::LockEmbedded, &Target::none(), &[]);
+        let mut ingest = Ingest::new(on_conflict, Left::new())?;
+        let mut adopted = Store::new(c"awa_ingest_adopted", &ADOPTED, settings::segment_memory());
+        let mut waiting = session.open(Statement::Waiting, &Target::none(), &[argument(ingest.storage().ids()?)]);
+        let mut ord = 0;
+        loop {
+            let read = waiting.fetch(|rows| -> Result<usize> {
+                for row in 0..rows.count {
+                    ord += 1;
+                    adopted.put([Some(Datum::from(ord)), rows.get::<i64>(row, 0).into_datum()]);
+                    add(&mut ingest, rows, row)?;
+                }
+                Ok(rows.count)
+            })?;
+            if read == 0 {
+                break;
+            }
+        }
+        waiting.close();
+        let (left, summary) = ingest.finish()?;
+        remove(session, &adopted, &left);
+        let (skipped, deferred) = (left.count, summary.deferred as i64);
+        adopted.close();
+        left.store.close();
+        let counts = [ord - skipped - deferred, deferred, skipped];
+        Ok(Some(results::record(call, counts.map(IntoDatum::into_datum))))
+    })
+}
+
+fn add(ingest: &mut Ingest<Left>, rows: &Rows, row: usize) -> Result<()> {
+    // SAFETY: datums of the statement's columns, in place while the rows are read.
+    let (bytes, text, json) = unsafe {
+        (
+            |column| rows.raw(row, column).map(|datum| datum::bytes(datum)),
+            |column| rows.raw(row, column).map(|datum| datum::text(datum)).transpose(),
+            |column| rows.raw(row, column).map(|datum| datum::json(datum)).transpose(),
+        )
+    };
+    let draft = || -> std::result::Result<Draft<'_>, Fault> {
+        let (mut metadata, mut tags) = (None, None);
+        if let Some(Value::Object(payload)) = json(11)? {
+            for field in payload.fields()? {
+                match field? {
+                    ("metadata", value) => metadata = Some(value),
+                    ("tags", value) => tags = Some(value),
+                    _ => {}
+                }
+            }
+        }
+        let states = text(10)?;
+        let unique = bytes(9).map(|key| Uniqueness::given_bytes(Cow::Borrowed(key), states)).transpose()?;
+        Ok(Draft {
+            kind: text(2)?,
+            queue: text(3)?,
+            args: json(4)?,
+            state: text(5)?,
+            priority: rows.get::<i16>(row, 6).map(i64::from),
+            max_attempts: rows.get::<i16>(row, 7).map(i64::from),
+            run_at: rows.raw(row, 8).map(|datum| RunAt::Micros(datum.value() as i64)),
+            metadata,
+            tags,
+            unique,
+            ordering_key: None,
+        })
+    };
+    let place = Place { job_id: rows.get(row, 1).unwrap_or_default(), shard: rows.get(row, 12).unwrap_or_default() };
+    ingest.add_in_place(draft(), place)?;
+    Ok(())
+}
+
+/// Removes what was moved from the embedded storage.
+fn remove(session: &Session, adopted: &Store<2>, left: &Left) {
+    adopted.show(session);
+    left.store.show(session);
+    let run = |statement| session.run(statement, &Target::none(), &[]);
+    run(Statement::AdoptedReady);
+    run(Statement::AdoptedDeferred);
+    run(Statement::AdoptedClaims);
+    run(Statement::DropSegments);
+    if left.count > 0 {
+        run(Statement::LeftSegments);
+    }
+}
+
+/// The jobs whose keys awa's jobs hold.
+struct Left {
+    store: Store<1>,
+    count: i64,
+}
+
+impl Left {
+    fn new() -> Self {
+        Self { store: Store::new(c"awa_ingest_left", &LEFT, settings::segment_memory()), count: 0 }
+    }
+}
+
+impl Results for Left {
+    fn enqueued(&mut self, _ord: i64, _job_id: i64) {}
+
+    fn skipped(&mut self, ord: i64, _holder: Option<i64>) {
+        self.store.put([Some(Datum::from(ord))]);
+        self.count += 1;
+    }
+
+    fn restart(&mut self) {
+        self.store.clear();
+        self.count = 0;
+    }
+}

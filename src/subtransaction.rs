@@ -101,11 +101,16 @@ impl Failure {
         }
     }
 
+    // Not every version's header says that the server's function does not return.
+    #[allow(unreachable_code)]
     fn raise(self) -> ! {
         match self {
             Self::Rust(error) => error.rethrow(),
-            // SAFETY: the copy that `of` made.
-            Self::Server(data) => unsafe { pg_sys::ReThrowError(data) },
+            Self::Server(data) => {
+                // SAFETY: the copy that `of` made.
+                unsafe { pg_sys::ReThrowError(data) };
+                unreachable!("ReThrowError does not return")
+            }
         }
     }
 }

@@ -16,12 +16,12 @@ SELECT pg_get_userbyid(function.proowner)::text,
             WHEN function.proretset OR pg_get_function_result(function.oid) <> 'awa.jobs'
                 THEN 'it returns ' || pg_get_function_result(function.oid)
             WHEN function.prosecdef THEN 'it is a security definer'
-            WHEN (SELECT type.typtype FROM pg_type AS type WHERE type.oid = 'awa.job_state'::regtype) <> 'e'
+            WHEN (SELECT type.typtype FROM pg_type AS type WHERE type.oid = to_regtype('awa.job_state')) IS DISTINCT FROM 'e'
                 THEN 'the type awa.job_state is no enum'
             WHEN (SELECT string_agg(format('%s %s', attname, format_type(atttypid, atttypmod)), ', ' ORDER BY attnum)
                     FROM pg_attribute
-                   WHERE attrelid = 'awa.jobs'::regclass AND attnum BETWEEN 1 AND 27 AND NOT attisdropped)
-              <> btrim(regexp_replace($text$
+                   WHERE attrelid = to_regclass('awa.jobs') AND attnum BETWEEN 1 AND 27 AND NOT attisdropped)
+              IS DISTINCT FROM btrim(regexp_replace($text$
             id bigint, kind text, queue text, args jsonb, state awa.job_state, priority smallint, attempt smallint,
             max_attempts smallint, run_at timestamp with time zone, heartbeat_at timestamp with time zone, deadline_at
             timestamp with time zone, attempted_at timestamp with time zone, finalized_at timestamp with time zone,

@@ -1,5 +1,6 @@
 //! Takes unique keys: one statement for the batch, in key order, before any lane.
 
+use crate::server;
 use crate::spi::{self, Cursor, Rows, Session, View, argument};
 use crate::statements::Statement;
 use crate::storage::Storage;
@@ -58,7 +59,7 @@ pub fn conflict(session: &Session, storage: &Storage) -> Error {
         twin: rows.get(0, 3),
         key: rows.get::<Vec<u8>>(0, 2).map(hex::encode).unwrap_or_default(),
     };
-    session.query(Statement::FirstLoser, &storage.target, &[], View::Write, first)
+    session.query(Statement::FirstLoser, &storage.target, &[server::transaction()], View::Write, first)
 }
 
 /// A job that did not get its key.
@@ -77,9 +78,12 @@ pub struct Losers {
 }
 
 impl Losers {
-    /// Starts from the first.
+    /// Starts from the first, in the subtransaction that claimed.
     pub fn open(session: &Session, storage: &Storage) -> Self {
-        Self { cursor: Some(session.open(Statement::Losers, &storage.target, &[])), piece: Vec::new().into_iter() }
+        Self {
+            cursor: Some(session.open(Statement::Losers, &storage.target, &[server::transaction()])),
+            piece: Vec::new().into_iter(),
+        }
     }
 
     /// Ends the reading, whether or not all were asked for.

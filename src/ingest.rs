@@ -279,7 +279,7 @@ impl<R: Results> Ingest<R> {
         match (lost, self.on_conflict) {
             (0, _) if self.survivors.is_none() => {}
             (_, OnConflict::Error) => return Err(claims::conflict(session, &self.storage)),
-            (_, OnConflict::Skip) => self.leave_out_losers(session),
+            (_, OnConflict::Skip) => self.leave_out_losers(session, lost)?,
         }
         let begun = Instant::now();
         let reserved = lanes::reserve(session, &self.storage, &self.lanes)?;
@@ -308,7 +308,7 @@ impl<R: Results> Ingest<R> {
     }
 
     /// Spools the jobs once more without those that lost their keys, so that the others close up in their lanes.
-    fn leave_out_losers(&mut self, session: &Session) {
+    fn leave_out_losers(&mut self, session: &Session, lost: u64) -> Result<()> {
         if let Some((spool, segments)) = self.survivors.take() {
             spool.close();
             segments.close();
@@ -319,9 +319,11 @@ impl<R: Results> Ingest<R> {
         lanes.restart();
         results.restart();
         *deferred = 0;
+        let mut left_out = 0;
         spool.take(&self.spool, |job| {
             if let Some(loser) = losers.take_if(job.ord) {
                 results.skipped(job.ord, loser.holder);
+                left_out += 1;
                 return None;
             }
             results.enqueued(job.ord, job.job_id);
@@ -331,6 +333,7 @@ impl<R: Results> Ingest<R> {
         losers.close();
         spool.show(session);
         segments.show(session);
+        if left_out == lost { Ok(()) } else { Err(Error::ClaimsHidden) }
     }
 }
 

@@ -1,6 +1,8 @@
 //! What the pipeline asks of the server job by job.
 #![allow(unsafe_code)]
 
+use crate::spi::Argument;
+use pgrx::IntoDatum;
 use pgrx::pg_sys::{self, Oid};
 
 /// Where job ids come from. Ids are drawn ahead, more with every draw up to `most`, so that the ids of a call that takes long stay in
@@ -59,4 +61,10 @@ pub fn clock() -> i64 {
 pub fn transaction_clock() -> i64 {
     // SAFETY: called inside a transaction.
     unsafe { pg_sys::GetCurrentTransactionStartTimestamp() }
+}
+
+/// The transaction, or subtransaction, that writes now; none before it has written.
+pub fn transaction() -> Argument {
+    // SAFETY: called inside a transaction.
+    unsafe { pg_sys::GetCurrentTransactionIdIfAny() }.into_datum()
 }

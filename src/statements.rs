@@ -70,9 +70,9 @@ statements! {
     /// Keys let go while they were being claimed.
     Unheld "unheld" [];
     /// Jobs whose keys others hold.
-    Losers "losers" [];
+    Losers "losers" [XIDOID];
     /// The first of them.
-    FirstLoser "first_loser" [];
+    FirstLoser "first_loser" [XIDOID];
     /// Sequence of a lane.
     Lane "lane" [TEXTOID, INT2OID, INT2OID];
     /// Creates a lane as the storage's owner.

@@ -1,10 +1,10 @@
 -- The first job that did not get its key, the holder (NULL if it let go just now), the key, and the holder's place if it is in the same
--- request.
+-- request. $1 is the transaction that claimed.
 SELECT loser.ord, loser.holder, loser.unique_key,
-       (SELECT twin.ord FROM awa_ingest_spool AS twin WHERE twin.job_id = loser.holder)
-  FROM (SELECT spool.ord, claim.job_id AS holder, spool.unique_key
+       (SELECT twin.ord FROM awa_ingest_spool AS twin WHERE twin.job_id = loser.holder AND loser.is_ours)
+  FROM (SELECT spool.ord, claim.job_id AS holder, spool.unique_key, claim.xmin = $1 AS is_ours
           FROM awa_ingest_spool AS spool
           LEFT JOIN {shared}.job_unique_claims AS claim ON claim.unique_key = spool.unique_key
-         WHERE spool.claims AND claim.job_id IS DISTINCT FROM spool.job_id
+         WHERE spool.claims AND (claim.job_id = spool.job_id AND claim.xmin = $1) IS NOT TRUE
          ORDER BY spool.ord
          LIMIT 1) AS loser

@@ -1,6 +1,7 @@
--- Jobs that did not get their key, in input order, with the holder (NULL if it let go just now).
+-- Jobs that did not get their key, in input order, with the holder (NULL if it let go just now). $1 is the transaction that claimed: ids alone
+-- do not tell, since awa's two engines count theirs apart and share the claims.
 SELECT spool.ord, claim.job_id, spool.unique_key
   FROM awa_ingest_spool AS spool
   LEFT JOIN {shared}.job_unique_claims AS claim ON claim.unique_key = spool.unique_key
- WHERE spool.claims AND claim.job_id IS DISTINCT FROM spool.job_id
+ WHERE spool.claims AND (claim.job_id = spool.job_id AND claim.xmin = $1) IS NOT TRUE
  ORDER BY spool.ord

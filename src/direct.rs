@@ -67,7 +67,7 @@ impl Writer {
     /// Opens the partition, on which the caller holds the lock of a writer and has the right to insert. Gives `common` back where rows must
     /// go through the executor.
     pub fn open(partition: Oid, common: Common) -> Result<Self, Common> {
-        match Table::open(partition, &COLUMNS) {
+        match Table::open(partition, &COLUMNS, false) {
             Some(table) => Ok(Self { common, table, bytes: 0, rows: 0 }),
             None => Err(common),
         }

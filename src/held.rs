@@ -9,7 +9,7 @@ use crate::storage::Storage;
 use awa_ingest_core::error::Result;
 use awa_ingest_core::lanes::Lane;
 use pgrx::pg_sys::Oid;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -18,6 +18,8 @@ pub struct Held {
     sequence: Oid,
     /// Where its ready rows go.
     pub position: Position,
+    /// Whether the partitions took a row of it.
+    pub fits: Cell<bool>,
 }
 
 type Key = (Oid, i16, i16, String);
@@ -43,7 +45,7 @@ impl Held {
         }
         let hold = |session: &Session| -> Result<Self> {
             let (sequence, _) = lanes::hold(session, storage, lane)?;
-            Ok(Self { sequence, position: ring::current(session, storage)? })
+            Ok(Self { sequence, position: ring::current(session, storage)?, fits: Cell::new(false) })
         };
         let held = Rc::new(spi::connect(hold)?);
         // Where a lane was made, the catalogs have changed, and the next call looks once more.

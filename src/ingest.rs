@@ -248,9 +248,10 @@ impl<R: Results> Ingest<R> {
         if self.streams {
             self.check_storage(session)?;
         }
-        let secured = match self.on_conflict {
-            OnConflict::Skip if self.claims > 0 => subtransaction::insist(|| self.secure(session))?,
-            _ => self.secure(session)?,
+        // Who waits for more than one thing can meet awa's producers crosswise.
+        let secured = match self.claims > 0 || self.lanes.len() > 1 {
+            true => subtransaction::insist(|| self.secure(session))?,
+            false => self.secure(session)?,
         };
         if let Some((spool, segments)) = self.survivors.take() {
             std::mem::replace(&mut self.spool, spool).close();

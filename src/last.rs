@@ -85,8 +85,8 @@ pub fn last_ingest_summary(call: &Call) -> Result<Option<Datum>> {
     Ok(None)
 }
 
-/// `awa_ingest.last_ingest_jobs`: a row of `awa.jobs` for each job that the last statement enqueued, in input order, as the storage has them
-/// now. Jobs whose rows are pruned or deleted are missing.
+/// `awa_ingest.last_ingest_jobs`: a row of `awa.jobs` for each job that the last statement enqueued, in input order: as they were
+/// enqueued, or on the canonical engine as they are now. Jobs whose rows are pruned or deleted are missing.
 ///
 /// Raises 54000 if that was too much to remember, 55000 if they went into the embedded storage. Needs SELECT on the storage's jobs.
 pub fn last_ingest_jobs(call: &Call) -> Result<Option<Datum>> {

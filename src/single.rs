@@ -109,12 +109,13 @@ fn ready(held: &Held, position: i64, job: &Job<'_>, shard: i16, single: &Single,
     match held.position.partitions {
         Some((entries, segments)) => {
             let row = direct::ready(&row, &common, position);
-            if !insert(Table::open(entries, &direct::COLUMNS), row) {
+            if !insert(Table::open(entries, &direct::COLUMNS, held.fits.get()), row) {
                 run_ready(&held.position.target, row)?;
             }
-            if !insert(Table::open(segments, &direct::SEGMENT_COLUMNS), segment) {
+            if !insert(Table::open(segments, &direct::SEGMENT_COLUMNS, held.fits.get()), segment) {
                 run_segment(&held.position.target, segment)?;
             }
+            held.fits.set(true);
             Ok(())
         }
         None => {

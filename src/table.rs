@@ -23,9 +23,9 @@ pub struct Table {
 }
 
 impl Table {
-    /// Opens the table, on which the caller holds the lock of a writer and has the right to insert. `None` where rows must go through the
-    /// executor.
-    pub fn open(table: Oid, columns: &[Column]) -> Option<Self> {
+    /// Opens the table, on which the caller holds the lock of a writer and has the right to insert. `fits` says that rows like those to come
+    /// were seen to belong into this partition. `None` where rows must go through the executor.
+    pub fn open(table: Oid, columns: &[Column], fits: bool) -> Option<Self> {
         // SAFETY: the relation is locked; everything is allocated in the current memory context, which an error leaves to its owner.
         unsafe {
             let relation = pg_sys::relation_open(table, pg_sys::NoLock as i32);
@@ -40,7 +40,7 @@ impl Table {
             pg_sys::InitResultRelInfo(target, relation, 0, std::ptr::null_mut(), 0);
             pg_sys::ExecOpenIndices(target, false);
             let scratch = PgMemoryContexts::For((*pg_sys::MakePerTupleExprContext(state)).ecxt_per_tuple_memory);
-            Some(Self { relation, state, target, scratch, slots: Vec::new(), filled: 0, fits: false })
+            Some(Self { relation, state, target, scratch, slots: Vec::new(), filled: 0, fits })
         }
     }
 

@@ -32,6 +32,6 @@ ALTER FUNCTION awa_ingest.insert_many_skip_unique_conflicts(jsonb) DEPENDS ON EX
 CREATE OR REPLACE FUNCTION awa_ingest.last_ingest_jobs() RETURNS SETOF awa.jobs
 AS '$libdir/awa_ingest', 'awa_ingest_last_ingest_jobs' LANGUAGE C STABLE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
 COMMENT ON FUNCTION awa_ingest.last_ingest_jobs() IS
-    'The jobs that this session''s last COPY or INSERT into a foreign table enqueued, in input order, as the storage has them now';
+    'The jobs that this session''s last COPY or INSERT into a foreign table enqueued, in input order';
 REVOKE ALL ON FUNCTION awa_ingest.last_ingest_jobs() FROM PUBLIC;
 ALTER FUNCTION awa_ingest.last_ingest_jobs() DEPENDS ON EXTENSION awa_ingest;

@@ -13,7 +13,7 @@ use crate::storage::{Engine, Mode, Storage};
 use awa_ingest_core::error::{Error, Fault, Result};
 use awa_ingest_core::job::{Draft, Job, RunAt};
 use awa_ingest_core::jsonb::Value;
-use awa_ingest_core::unique::Uniqueness;
+use awa_ingest_core::unique::{StateMask, Uniqueness};
 use awa_ingest_core::workable;
 use pgrx::pg_sys::{self, Datum};
 use std::borrow::Cow;
@@ -51,7 +51,9 @@ pub fn insert_job_compat(call: &Call) -> Result<Option<Datum>> {
 
 /// What the arguments ask for, but for the values that only SQL can make of them.
 fn draft<'c>(call: &'c Call, state: &'c str, tags: Option<Value<'c>>, states: Option<&str>) -> Result<Draft<'c>> {
-    let unique = call.bytes(UNIQUE_KEY).map(|key| Uniqueness::given_bytes(Cow::Borrowed(key), states)).transpose();
+    // awa's function takes keys of any length, as far as the index does.
+    let states = states.map(StateMask::from_bits).transpose().map_err(|fault| fault.at(1))?;
+    let unique = call.bytes(UNIQUE_KEY).map(|key| Uniqueness::Given { key: Cow::Borrowed(key), states });
     Ok(Draft {
         kind: call.text(KIND)?,
         queue: call.text(QUEUE)?,
@@ -62,7 +64,7 @@ fn draft<'c>(call: &'c Call, state: &'c str, tags: Option<Value<'c>>, states: Op
         run_at: run_at(call).map(RunAt::Micros),
         metadata: call.jsonb(METADATA)?.filter(|metadata| !is_odd(metadata)),
         tags,
-        unique: unique.map_err(|fault| fault.at(1))?,
+        unique,
         ordering_key: call.bytes(ORDERING_KEY).map(Cow::Borrowed),
     })
 }

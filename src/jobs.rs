@@ -51,7 +51,7 @@ const TYPES: [Oid; WIDTH] = [
 pub struct RowType(TupleDesc);
 
 impl RowType {
-    /// What the function is declared to return. A later version of the view can have more columns, which stay NULL.
+    /// What the function is declared to return.
     pub fn of(call: &Call) -> Result<Self> {
         // SAFETY: the call is running; the cache's descriptor stays in place until the catalogs are next looked at, and a view's columns
         // cannot change their types while a function returns them.
@@ -65,7 +65,7 @@ impl RowType {
         }
         // SAFETY: as above.
         let columns = unsafe { PgTupleDesc::from_pg_unchecked(descriptor) };
-        if columns.len() < WIDTH {
+        if columns.len() != WIDTH {
             return Err(Error::UnknownRow(format!("it has {} columns", columns.len())));
         }
         for (column, known) in columns.iter().zip(TYPES) {
@@ -94,11 +94,8 @@ impl RowType {
     pub fn form(self, row: Row) -> Datum {
         // SAFETY: the row has the types that `of` has seen; the tuple is a copy.
         unsafe {
-            let width = (*self.0).natts as usize;
-            let mut values: Vec<Datum> = row.iter().map(|value| value.unwrap_or(Datum::from(0))).collect();
-            let mut nulls: Vec<bool> = row.iter().map(Option::is_none).collect();
-            values.resize(width, Datum::from(0));
-            nulls.resize(width, true);
+            let mut values = row.map(|value| value.unwrap_or(Datum::from(0)));
+            let mut nulls = row.map(|value| value.is_none());
             let tuple = pg_sys::heap_form_tuple(self.0, values.as_mut_ptr(), nulls.as_mut_ptr());
             pg_sys::HeapTupleHeaderGetDatum((*tuple).t_data)
         }

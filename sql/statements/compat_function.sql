@@ -20,7 +20,7 @@ SELECT pg_get_userbyid(function.proowner)::text,
                 THEN 'the type awa.job_state is no enum'
             WHEN (SELECT string_agg(format('%s %s', attname, format_type(atttypid, atttypmod)), ', ' ORDER BY attnum)
                     FROM pg_attribute
-                   WHERE attrelid = to_regclass('awa.jobs') AND attnum BETWEEN 1 AND 27 AND NOT attisdropped)
+                   WHERE attrelid = to_regclass('awa.jobs') AND attnum > 0 AND NOT attisdropped)
               IS DISTINCT FROM btrim(regexp_replace($text$
             id bigint, kind text, queue text, args jsonb, state awa.job_state, priority smallint, attempt smallint,
             max_attempts smallint, run_at timestamp with time zone, heartbeat_at timestamp with time zone, deadline_at

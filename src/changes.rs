@@ -31,6 +31,11 @@ impl Moment {
         };
         Self { ends: ENDS.get(), catalog: CATALOG.get(), user }
     }
+
+    /// Whether a transaction ended in between, or a subtransaction was rolled back.
+    pub fn is_before_end(self, later: Self) -> bool {
+        self.ends != later.ends
+    }
 }
 
 /// Has the server tell.

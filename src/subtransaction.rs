@@ -4,24 +4,40 @@
 //! would end one of the two.
 #![allow(unsafe_code)]
 
+use crate::changes::Moment;
 use pgrx::PgTryBuilder;
 use pgrx::pg_sys::panic::CaughtError;
 use pgrx::{PgSqlErrorCode, pg_sys};
+use std::cell::Cell;
 use std::ffi::CString;
 use std::panic::AssertUnwindSafe;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Attempts that give up by themselves. The first waits half of deadlock_timeout, so that the other one's wait is over before the server
-/// looks for a deadlock there, and each waits twice as long as the one before: a minute in all, for a lock that is merely held long.
-const ATTEMPTS: u32 = 8;
+/// Attempts that give up by themselves, each after half of deadlock_timeout: twenty seconds for a lock that is merely held long. Never more
+/// than that half with something in hand, so that the server looks for deadlocks in the others' waits and finds none there.
+const ATTEMPTS: u32 = 40;
+
+/// The same for a transaction that holds more than this call took: giving that back may not be enough, and the server is to find out.
+const ATTEMPTS_OF_MANY: u32 = 4;
 
 /// Longest pause between two attempts, in milliseconds.
-const LONGEST_PAUSE: u64 = 200;
+const LONGEST_PAUSE: u64 = 100;
 
-/// Runs `work` until it succeeds. After [`ATTEMPTS`] deadlocks or timeouts it runs once more as it is, and fails as it fails.
+thread_local! {
+    /// When a call last succeeded.
+    static LAST: Cell<Option<Moment>> = const { Cell::new(None) };
+}
+
+/// Runs `work` until it succeeds. After that many deadlocks or timeouts, or when the user's lock_timeout is over, it runs once more and fails
+/// as it fails.
 pub fn insist<T>(mut work: impl FnMut() -> T) -> T {
-    for attempt in 0..ATTEMPTS {
-        if let Some(done) = attempt_once(patience(attempt), &mut work) {
+    let begun = Instant::now();
+    let is_first = LAST.get().is_none_or(|last| last.is_before_end(Moment::now()));
+    let attempts = if is_first { ATTEMPTS } else { ATTEMPTS_OF_MANY };
+    for attempt in 0..attempts {
+        let Some(limit) = Limit::now(begun) else { break };
+        if let Some(done) = attempt_once(limit, &mut work) {
+            LAST.set(Some(Moment::now()));
             return done;
         }
         pause(attempt);
@@ -29,24 +45,43 @@ pub fn insist<T>(mut work: impl FnMut() -> T) -> T {
     work()
 }
 
-/// Milliseconds for one lock; `None` where the user's own lock_timeout comes first.
-fn patience(attempt: u32) -> Option<i32> {
-    // SAFETY: settings of the server, only read.
-    let (deadlock, users) = unsafe { (pg_sys::DeadlockTimeout, pg_sys::LockTimeout) };
-    let own = (deadlock / 2).max(1).saturating_mul(1 << attempt);
-    (users == 0 || users > own).then_some(own)
+/// How long an attempt may wait for a lock.
+#[derive(Clone, Copy)]
+enum Limit {
+    /// So many milliseconds.
+    Own(i32),
+    /// The user's lock_timeout, which is shorter.
+    Users,
+}
+
+impl Limit {
+    /// `None` where the user does not want to wait for another attempt.
+    fn now(begun: Instant) -> Option<Self> {
+        // SAFETY: settings of the server, only read.
+        let (deadlock, users) = unsafe { (pg_sys::DeadlockTimeout, pg_sys::LockTimeout) };
+        let own = (deadlock / 2).max(1);
+        let is_over = users > 0 && begun.elapsed().as_millis() >= users as u128;
+        match users {
+            _ if is_over => None,
+            users if (1..=own).contains(&users) => Some(Self::Users),
+            _ => Some(Self::Own(own)),
+        }
+    }
 }
 
 /// `None` if it met a deadlock, or waited for too long. What it did is rolled back then, and also before any other error goes on: whoever
 /// catches that must find the subtransaction that he began.
-fn attempt_once<T>(patience: Option<i32>, work: &mut impl FnMut() -> T) -> Option<T> {
+fn attempt_once<T>(limit: Limit, work: &mut impl FnMut() -> T) -> Option<T> {
     // SAFETY: the subtransaction is ended on every way out, and memory context and resource owner are put back, as procedural languages do.
     let outcome = unsafe {
         let (memory, owner) = (pg_sys::CurrentMemoryContext, pg_sys::CurrentResourceOwner);
         pg_sys::BeginInternalSubTransaction(std::ptr::null());
         pg_sys::MemoryContextSwitchTo(memory);
         let work = AssertUnwindSafe(|| {
-            let level = patience.map(limit_locks);
+            let level = match limit {
+                Limit::Own(milliseconds) => Some(limit_locks(milliseconds)),
+                Limit::Users => None,
+            };
             let done = work();
             if let Some(level) = level {
                 pg_sys::AtEOXact_GUC(true, level);
@@ -64,7 +99,7 @@ fn attempt_once<T>(patience: Option<i32>, work: &mut impl FnMut() -> T) -> Optio
     };
     match outcome {
         Ok(done) => Some(done),
-        Err(failure) if failure.is_worth_another(patience.is_some()) => None,
+        Err(failure) if failure.is_worth_another(limit) => None,
         Err(failure) => failure.raise(),
     }
 }
@@ -91,12 +126,12 @@ impl Failure {
         }
     }
 
-    fn is_worth_another(&self, limited: bool) -> bool {
+    fn is_worth_another(&self, limit: Limit) -> bool {
         let Self::Server(data) = self else { return false };
         // SAFETY: the copy that `of` made.
         match PgSqlErrorCode::from(unsafe { (**data).sqlerrcode }) {
             PgSqlErrorCode::ERRCODE_T_R_DEADLOCK_DETECTED => true,
-            PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE => limited,
+            PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE => matches!(limit, Limit::Own(_)),
             _ => false,
         }
     }
@@ -137,7 +172,7 @@ fn limit_locks(milliseconds: i32) -> i32 {
 
 /// Lets the others go on: two that gave up together must not come back together.
 fn pause(attempt: u32) {
-    let longest = (10 << attempt).min(LONGEST_PAUSE);
+    let longest = (10 << attempt.min(6)).min(LONGEST_PAUSE);
     // SAFETY: takes no pointers but the server's own state; the sleep ends early when a signal comes.
     unsafe {
         let share = pg_sys::pg_prng_double(&raw mut pg_sys::pg_global_prng_state);

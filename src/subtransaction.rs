@@ -13,9 +13,13 @@ use std::ffi::CString;
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
-/// Attempts that give up by themselves, each after half of deadlock_timeout: twenty seconds for a lock that is merely held long. Never more
-/// than that half with something in hand, so that the server looks for deadlocks in the others' waits and finds none there.
-const ATTEMPTS: u32 = 40;
+/// Attempts that give up by themselves. The first waits half of deadlock_timeout for a lock, so that the other one's wait is over before the
+/// server looks for a deadlock there. On a lane that is never free for so short a wait that is not enough: patience doubles up to
+/// [`PATIENCE`] times, and where the server ends such an attempt, there are many.
+const ATTEMPTS: u32 = 30;
+
+/// How often the first wait is doubled.
+const PATIENCE: u32 = 4;
 
 /// The same for a transaction that holds more than this call took: giving that back may not be enough, and the server is to find out.
 const ATTEMPTS_OF_MANY: u32 = 4;
@@ -35,7 +39,7 @@ pub fn insist<T>(mut work: impl FnMut() -> T) -> T {
     let is_first = LAST.get().is_none_or(|last| last.is_before_end(Moment::now()));
     let attempts = if is_first { ATTEMPTS } else { ATTEMPTS_OF_MANY };
     for attempt in 0..attempts {
-        let Some(limit) = Limit::now(begun) else { break };
+        let Some(limit) = Limit::of(attempt, begun) else { break };
         if let Some(done) = attempt_once(limit, &mut work) {
             LAST.set(Some(Moment::now()));
             return done;
@@ -56,10 +60,10 @@ enum Limit {
 
 impl Limit {
     /// `None` where the user does not want to wait for another attempt.
-    fn now(begun: Instant) -> Option<Self> {
+    fn of(attempt: u32, begun: Instant) -> Option<Self> {
         // SAFETY: settings of the server, only read.
         let (deadlock, users) = unsafe { (pg_sys::DeadlockTimeout, pg_sys::LockTimeout) };
-        let own = (deadlock / 2).max(1);
+        let own = (deadlock / 2).max(1).saturating_mul(1 << attempt.min(PATIENCE));
         let is_over = users > 0 && begun.elapsed().as_millis() >= users as u128;
         match users {
             _ if is_over => None,

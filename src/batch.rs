@@ -72,11 +72,11 @@ impl Results for JobRows {
         if storage.mode == Mode::Embedded {
             return Err(Error::NoAwa);
         }
-        let now = match storage.engine {
+        let written = match storage.engine {
             Engine::QueueStorage => now,
             Engine::Canonical => server::transaction_clock(),
         };
-        self.0.take(session.open(Statement::SpooledJobs, &storage.target, &[Some(Datum::from(now))]));
+        self.0.take(session.open(Statement::SpooledJobs, &storage.target, &[written, now].map(|time| Some(Datum::from(time)))));
         Ok(())
     }
 }

@@ -51,6 +51,9 @@ pub fn insert_job_compat(call: &Call) -> Result<Option<Datum>> {
 
 /// What the arguments ask for, but for the values that only SQL can make of them.
 fn draft<'c>(call: &'c Call, state: &'c str, tags: Option<Value<'c>>, states: Option<&str>) -> Result<Draft<'c>> {
+    if let Some(states) = states.filter(|states| states.len() != 8) {
+        return Err(Error::BitLength(states.len()));
+    }
     // awa's function takes keys of any length, as far as the index does.
     let states = states.map(StateMask::from_bits).transpose().map_err(|fault| fault.at(1))?;
     let unique = call.bytes(UNIQUE_KEY).map(|key| Uniqueness::Given { key: Cow::Borrowed(key), states });
@@ -162,7 +165,8 @@ fn into_canonical(call: &Call, storage: &Storage, state: &str) -> Result<Datum> 
     if let Some(count) = tags.map(arguments::cardinality).filter(|count| *count > 20) {
         return Err(Fault::TagCount(count).at(1));
     }
-    let job = draft(call, "available", None, None)?.validate_as_awa().map_err(|fault| fault.at(1))?;
+    let states = call.argument(UNIQUE_STATES).map(arguments::bits);
+    let job = draft(call, "available", None, states.as_deref())?.validate_as_awa().map_err(|fault| fault.at(1))?;
     workable::check(&job, None).map_err(|fault| fault.at(1))?;
 
     let mut arena = Arena::default();

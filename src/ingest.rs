@@ -266,7 +266,7 @@ impl<R: Results> Ingest<R> {
         let held = (reserved.lanes > 0).then_some(begun);
         match self.storage.engine {
             Engine::QueueStorage => self.write_queue_storage(session, reserved, now)?,
-            Engine::Canonical => write::canonical(session, &self.storage, jobs - deferred, deferred)?,
+            Engine::Canonical => write::canonical(session, &self.storage, now, jobs - deferred, deferred)?,
         }
         self.results.written(session, &self.storage, now)?;
         Ok((summary, held))

@@ -86,7 +86,7 @@ statements! {
     /// Writes deferred jobs.
     Deferred "deferred" [TIMESTAMPTZOID];
     /// Writes available jobs of the canonical engine.
-    CanonicalHot "canonical_hot" [];
+    CanonicalHot "canonical_hot" [TIMESTAMPTZOID];
     /// Writes its deferred jobs.
     CanonicalScheduled "canonical_scheduled" [];
     /// The owner of tables and functions.
@@ -120,7 +120,7 @@ statements! {
     /// Owner of the extension.
     ExtensionOwner "extension_owner" [];
     /// Spooled jobs as rows of awa.jobs.
-    SpooledJobs "spooled_jobs" [TIMESTAMPTZOID];
+    SpooledJobs "spooled_jobs" [TIMESTAMPTZOID, TIMESTAMPTZOID];
     /// Stored jobs as rows of awa.jobs.
     StoredJobs "stored_jobs" [INT8ARRAYOID, INT8ARRAYOID];
     /// The same for the canonical engine.

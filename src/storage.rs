@@ -170,7 +170,7 @@ impl AwaEngine {
         if let Some(table) = ["storage_transition_state", "schema_version"].iter().find(|table| !is_table(table, awa)) {
             return Err(Error::UnknownStorage(format!("there is no table {table}")));
         }
-        // An awa too old to have queue storage is told from its version alone.
+        // An awa too old to have queue storage is told from its version alone, and never the known one.
         let has_queue_storage = is_table("runtime_storage_backends", awa);
         let reads_version = version == Version::Checked || may_read("schema_version", awa);
         let statement = match has_queue_storage {
@@ -178,10 +178,16 @@ impl AwaEngine {
             true => Statement::EngineAlone,
             false => Statement::Version,
         };
-        let version = |rows: &Rows| if reads_version { rows.get(0, 2) } else { Some(KNOWN_VERSION) };
+        let version = |rows: &Rows| if reads_version || !has_queue_storage { rows.get(0, 2) } else { Some(KNOWN_VERSION) };
         let engine = |rows: &Rows| rows.first().map(|name| Self { name, schema: rows.get(0, 1), version: version(rows) });
         let engine = session.query(statement, &Target::none(), &[], view, engine);
-        engine.ok_or_else(|| Error::UnknownStorage("the row of storage_transition_state is missing".into())).map(Some)
+        match engine {
+            None => Err(Error::UnknownStorage("the row of storage_transition_state is missing".into())),
+            Some(engine) if !has_queue_storage && engine.version == Some(KNOWN_VERSION) => {
+                Err(Error::UnknownStorage("there is no table runtime_storage_backends".into()))
+            }
+            engine => Ok(engine),
+        }
     }
 }
 

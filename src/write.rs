@@ -28,10 +28,10 @@ pub fn deferred(session: &Session, storage: &Storage, now: i64, jobs: u64) -> Re
     write(session, Statement::Deferred, &storage.target, &[Some(Datum::from(now))], jobs, "deferred_jobs")
 }
 
-/// Writes jobs of awa's canonical engine, `available` and `deferred` ones. Its triggers do the rest.
-pub fn canonical(session: &Session, storage: &Storage, available: u64, deferred: u64) -> Result<()> {
+/// Writes jobs of awa's canonical engine, `available` and `deferred` ones. Its triggers do the rest. `now` is a `timestamptz`.
+pub fn canonical(session: &Session, storage: &Storage, now: i64, available: u64, deferred: u64) -> Result<()> {
     if available > 0 {
-        write(session, Statement::CanonicalHot, &storage.target, &[], available, "jobs_hot")?;
+        write(session, Statement::CanonicalHot, &storage.target, &[Some(Datum::from(now))], available, "jobs_hot")?;
     }
     if deferred > 0 {
         write(session, Statement::CanonicalScheduled, &storage.target, &[], deferred, "scheduled_jobs")?;

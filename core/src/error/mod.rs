@@ -82,6 +82,8 @@ pub enum Error {
     NotOwner(String),
     /// The function is replaced, and there is no original to go back to.
     NothingSaved,
+    /// States are no eight bits: how many.
+    BitLength(usize),
     /// `awa.jobs` has other columns: which.
     UnknownRow(String),
     /// The session's last jobs went into the embedded storage, and are asked for as rows of `awa.jobs`.
@@ -145,6 +147,7 @@ impl Error {
                 "55000"
             }
             Self::NotOwner(_) => "42501",
+            Self::BitLength(_) => "22026",
             Self::WriteOnlyTable(_) | Self::VirtualColumn(_) => "0A000",
             Self::StorageChanged => "40001",
             Self::UnknownColumn(_) => "42703",
@@ -296,6 +299,7 @@ impl Display for Error {
             Self::UnknownFunction(what) => write!(f, "{COMPAT} is not the function that awa_ingest knows: {what}"),
             Self::NotOwner(owner) => write!(f, "must be owner of function {COMPAT}, who is \"{owner}\""),
             Self::NothingSaved => write!(f, "the original of {COMPAT} was not saved"),
+            Self::BitLength(length) => write!(f, "unique_states must have 8 bits, and has {length}"),
             Self::UnknownRow(what) => write!(f, "the row type awa.jobs is not the one that awa_ingest knows: {what}"),
             Self::NotInAwa => {
                 f.write_str("the last COPY or INSERT went into the embedded storage, whose jobs awa.jobs does not show")

@@ -66,6 +66,15 @@ server_home() {
 server_tree() { say "$(server_home)/pg/$1"; }
 server_bin() { say "$(server_tree "$1")/bin"; }
 
+# Whether /dev/shm can hold the data of test servers: hundreds of databases with a thousand files each, 5 GB until a test program
+# ends. On a disk their making takes several times as long.
+has_room_in_memory() {
+    local room free
+    room=$(df --output=avail -BM /dev/shm 2>/dev/null | tail -n 1) || return
+    free=$(awk '/^MemAvailable:/ { print int($2 / 1024) }' /proc/meminfo)
+    as_server_user test -w /dev/shm && ((${room//[!0-9]/} >= 8192 && free >= 8192))
+}
+
 # --- Cargo --------------------------------------------------------------------------------------
 
 rust_minor() { rustc --version | sed -E 's/^rustc 1\.([0-9]+).*/\1/'; }

@@ -248,8 +248,8 @@ impl<R: Results> Ingest<R> {
         if self.streams {
             self.check_storage(session)?;
         }
-        // Who waits for more than one thing can meet awa's producers crosswise.
-        let secured = match self.claims > 0 || self.lanes.len() > 1 {
+        // Whoever waits can stand in a circle of others: with more than one thing in hand, or in a queue that the circle goes through.
+        let secured = match self.claims > 0 || self.lanes.jobs() > 0 {
             true => subtransaction::insist(|| self.secure(session))?,
             false => self.secure(session)?,
         };

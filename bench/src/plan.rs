@@ -14,6 +14,12 @@ pub const QUICK_SIZES: [u32; 3] = [1, 100, 500];
 const LARGEST_OF_CLIENTS: usize = 100_000;
 /// Smaller batches are not measured with ready bytes: they have next to none.
 const SMALLEST_READY: usize = 500;
+/// Larger batches are not for ways that call a function for each job.
+const LARGEST_OF_SINGLE: usize = 500;
+/// In larger batches, slow ways take part in every third round only.
+const LARGEST_IN_EVERY_ROUND: usize = 500;
+/// Jobs of a batch that is replayed.
+const REPLAYED: usize = 185;
 /// Rounds of batches beyond [`LARGEST_OF_CLIENTS`], of which every one has enough jobs for a steady figure.
 const ROUNDS_OF_LARGE: usize = 5;
 /// Calls of a turn after which the server is asked for its summary.
@@ -24,8 +30,17 @@ const SUMMARIES: usize = 5;
 pub struct Case {
     pub size: usize,
     pub unique: bool,
-    /// Whether the bytes to send lie ready before the timing: the server's work is compared then, not that of clients.
-    pub ready: bool,
+    pub kind: Kind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Ways to enqueue from the jobs as an application holds them.
+    Clients,
+    /// The bytes to send lie ready before the timing: the server's work is compared, not that of clients.
+    Ready,
+    /// Several producers send jobs with unique keys, half of which are claimed.
+    Replay,
 }
 
 /// One candidate's turn in a round: untimed calls first, then timed ones.
@@ -39,7 +54,11 @@ impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let keys = if self.unique { "with" } else { "without" };
         write!(f, "batches of {}, {keys} unique keys", grouped(self.size as f64))?;
-        if self.ready { write!(f, ", bytes ready") } else { Ok(()) }
+        match self.kind {
+            Kind::Clients => Ok(()),
+            Kind::Ready => write!(f, ", bytes ready"),
+            Kind::Replay => write!(f, ", half of them claimed"),
+        }
     }
 }
 
@@ -51,10 +70,12 @@ impl Turn {
 }
 
 impl Case {
+    pub const REPLAY: Self = Self { size: REPLAYED, unique: true, kind: Kind::Replay };
+
     /// The cases of batches of `size` jobs.
     pub fn of(size: usize, unique: bool) -> impl Iterator<Item = Self> {
-        let clients = (size <= LARGEST_OF_CLIENTS).then_some(Self { size, unique, ready: false });
-        let ready = (size >= SMALLEST_READY).then_some(Self { size, unique, ready: true });
+        let clients = (size <= LARGEST_OF_CLIENTS).then_some(Self { size, unique, kind: Kind::Clients });
+        let ready = (size >= SMALLEST_READY).then_some(Self { size, unique, kind: Kind::Ready });
         clients.into_iter().chain(ready)
     }
 
@@ -64,11 +85,23 @@ impl Case {
     }
 
     pub fn admits(self, pace: Pace) -> bool {
-        match pace {
-            Pace::Streaming => true,
-            Pace::Fast | Pace::Slow => !self.ready,
-            Pace::Single => !self.ready && self.size <= 100,
+        match (self.kind, pace) {
+            (Kind::Clients, Pace::Single(_)) => self.size <= LARGEST_OF_SINGLE,
+            (Kind::Clients, Pace::Producers { .. }) => false,
+            (Kind::Clients, _) | (Kind::Ready, Pace::Streaming) | (Kind::Replay, Pace::Producers { .. }) => true,
+            (Kind::Ready | Kind::Replay, _) => false,
         }
+    }
+
+    /// Whether a candidate has a turn in this round. Those that are slow leave out two of three measured rounds of large batches. Round 0
+    /// is the warm-up.
+    pub fn has_turn(self, pace: Pace, round: usize) -> bool {
+        self.admits(pace) && (pace != Pace::Slow || self.size <= LARGEST_IN_EVERY_ROUND || round % 3 == 1)
+    }
+
+    /// Of the jobs of a call, those that are not there already.
+    pub fn enqueued(self) -> usize {
+        if self.kind == Kind::Replay { self.size / 2 } else { self.size }
     }
 
     /// The measured rounds, out of those asked for.
@@ -81,24 +114,22 @@ impl Case {
             Pace::Streaming if self.is_long() => (self.size, 1),
             Pace::Fast | Pace::Streaming => (20_000, 5),
             Pace::Slow => (2_000, 1),
-            Pace::Single => (2_000, 5),
+            Pace::Steady => (10_000, 1),
+            Pace::Single(jobs) => (jobs, 5),
+            Pace::Producers { count, calls_each } => (count * calls_each * self.size, 1),
         };
-        let most = if pace == Pace::Single { 2_000 } else { 500 };
+        let most = if matches!(pace, Pace::Single(_)) { 2_000 } else { 500 };
         let calls = (jobs / self.size).clamp(fewest, most);
         // TRUNCATE between the turns invalidates the backend's plans: they are made anew before timing,
         // past the five executions after which PostgreSQL may settle on a generic plan.
         let warmup_size = self.size.min(if pace == Pace::Slow { 500 } else { 10_000 });
-        let warmup_calls = (200 / self.size).max(1);
+        let producers = pace.producers();
+        let warmup_calls = producers * (200 / self.size).max(1);
         if quick {
-            return Turn { warmup_calls: 1, warmup_size, calls: calls.min(2) };
+            return Turn { warmup_calls: producers, warmup_size, calls: calls.min(2 * producers) };
         }
         Turn { warmup_calls, warmup_size, calls }
     }
-}
-
-/// Slow candidates take part in the first of every three measured rounds. Round 0 is the warm-up.
-pub fn takes_part(pace: Pace, round: usize) -> bool {
-    pace != Pace::Slow || round % 3 == 1
 }
 
 #[cfg(test)]
@@ -108,8 +139,14 @@ mod tests {
     #[test]
     fn batches_of_a_million_are_streamed_only() {
         let cases: Vec<Case> = Case::of(1_000_000, false).collect();
-        assert!(cases.iter().all(|case| case.ready && !case.admits(Pace::Fast)));
+        assert!(cases.iter().all(|case| case.kind == Kind::Ready && !case.admits(Pace::Fast)));
         assert_eq!(cases.iter().map(|case| case.turn(Pace::Streaming, false).calls).collect::<Vec<_>>(), [1]);
+    }
+
+    #[test]
+    fn each_producer_warms_up_once_and_has_all_its_calls() {
+        let turn = Case::REPLAY.turn(Pace::Producers { count: 16, calls_each: 20 }, false);
+        assert_eq!((turn.warmup_calls, turn.calls), (16, 320));
     }
 
     #[test]

@@ -3,27 +3,42 @@
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-use crate::candidates::{COPY_CSV, FLOOR, FLOOR_BINARY, INSERT_MANY_COPY, PARAMS_COPY, floor_of, need};
+use crate::candidates::{
+    COPY_CSV, FLOOR, FLOOR_BINARY, INSERT, INSERT_ATTACHED, INSERT_MANY_COPY, INSERT_PLAIN, PARAMS_COPY, REPLAY_COPY_4,
+    REPLAY_COPY_16, floor_of, need,
+};
+use crate::plan::Kind;
 use crate::runner::{Outcome, Watched};
 use crate::stats::{Hold, Measure, Series, Spread};
 use crate::stores::Offer;
 use crate::targets::{Bound, TARGETS, Target};
 
-/// What every candidate is compared to, beside its own figures: where clients are compared, and where their bytes lie ready.
-const BASELINES: [&str; 3] = [PARAMS_COPY, INSERT_MANY_COPY, FLOOR];
-const BASELINES_READY: [&str; 3] = [COPY_CSV, FLOOR, FLOOR_BINARY];
+/// What every candidate is compared to, beside its own figures.
+const fn baselines(kind: Kind) -> &'static [&'static str] {
+    match kind {
+        Kind::Clients => &[PARAMS_COPY, INSERT_MANY_COPY, FLOOR],
+        Kind::Ready => &[COPY_CSV, FLOOR, FLOOR_BINARY],
+        Kind::Replay => &[REPLAY_COPY_4, REPLAY_COPY_16],
+    }
+}
 
 /// A table for each case, then the list of targets.
 pub fn markdown(machine: &str, skipped: &[&str], outcomes: &[Outcome]) -> Result<String, fmt::Error> {
     let mut out = format!("{machine}\n");
     for name in skipped {
-        let lack = if need(name) == Offer::Functions { "awa_ingest to create" } else { "awa_ingest with a table awa.ingest" };
+        let lack = match need(name) {
+            Offer::Nothing | Offer::Functions => "awa_ingest to create",
+            Offer::ForeignTables => "awa_ingest with a table awa.ingest",
+            Offer::Replacement => "awa_ingest with a function attach",
+        };
         writeln!(out, "\nSkipped `{name}`: the server has no extension {lack}.")?;
     }
     for outcome in outcomes {
         case_table(&mut out, outcome)?;
-        if outcome.case.ready {
-            hold_table(&mut out, outcome)?;
+        match outcome.case.kind {
+            Kind::Clients => cost_table(&mut out, outcome)?,
+            Kind::Ready => hold_table(&mut out, outcome)?,
+            Kind::Replay => {}
         }
     }
     target_table(&mut out, outcomes)?;
@@ -31,7 +46,7 @@ pub fn markdown(machine: &str, skipped: &[&str], outcomes: &[Outcome]) -> Result
 }
 
 fn case_table(out: &mut String, outcome: &Outcome) -> fmt::Result {
-    let baselines = if outcome.case.ready { BASELINES_READY } else { BASELINES };
+    let baselines = baselines(outcome.case.kind);
     let heading = outcome.case.to_string();
     writeln!(out, "\n### B{}\n", &heading[1..])?;
     write!(out, "| path | jobs/s | p50 ms | p95 ms | p99 ms | rounds (calls) |")?;
@@ -48,10 +63,29 @@ fn case_table(out: &mut String, outcome: &Outcome) -> fmt::Result {
         }
         write!(out, " {} ({}) |", series.rounds(), grouped(series.calls() as f64))?;
         for baseline in baselines {
-            let ratio = (baseline != name).then(|| ratio(outcome, name, baseline, Measure::Clock));
+            let ratio = (*baseline != name).then(|| ratio(outcome, name, baseline, Measure::Clock));
             write!(out, " {} |", or_dash(ratio.flatten()))?;
         }
         writeln!(out, " {} |", rate(series, Measure::Processor))?;
+    }
+    Ok(())
+}
+
+/// What a job costs that has a call of its own, beside a plain INSERT.
+fn cost_table(out: &mut String, outcome: &Outcome) -> fmt::Result {
+    if outcome.series(INSERT_PLAIN).is_none() {
+        return Ok(());
+    }
+    writeln!(out, "\n| path | µs a job | × {INSERT_PLAIN} | server CPU, µs a job | × {INSERT_PLAIN} |\n|---|--:|--:|--:|--:|")?;
+    for name in [INSERT, INSERT_ATTACHED, INSERT_PLAIN] {
+        let Some(series) = outcome.series(name) else { continue };
+        write!(out, "| {name} |")?;
+        for measure in [Measure::Clock, Measure::Processor] {
+            let cost = series.rate(measure).map_or_else(|| "–".to_owned(), |rate| format!("{:.1}", 1e6 / rate.median));
+            let multiple = (name != INSERT_PLAIN).then(|| ratio(outcome, INSERT_PLAIN, name, measure)).flatten();
+            write!(out, " {cost} | {} |", or_dash(multiple))?;
+        }
+        writeln!(out)?;
     }
     Ok(())
 }
@@ -79,12 +113,12 @@ fn hold_table(out: &mut String, outcome: &Outcome) -> fmt::Result {
     Ok(())
 }
 
-/// The verdict is on jobs without unique keys; the figure with them stands beside it.
+/// The verdict is on jobs without unique keys, but of replays; the figure with them stands beside it.
 fn target_table(out: &mut String, outcomes: &[Outcome]) -> fmt::Result {
     writeln!(out, "\n### Targets\n")?;
     writeln!(out, "| issue | target | measured | | with unique keys |\n|--:|---|--:|---|--:|")?;
     for target in &TARGETS {
-        let measured = measured(target, outcomes, false);
+        let measured = measured(target, outcomes, target.kind == Kind::Replay);
         let verdict = match measured {
             None => "not measured",
             Some(ratio) if target.bound.admits(ratio.median) => "met",
@@ -112,14 +146,18 @@ fn sentence(target: &Target) -> String {
         Measure::Processor => "jobs per server CPU second",
         Measure::LaneHold => "lane hold with the commit ÷ time",
     };
-    let ready = if target.ready { ", bytes ready" } else { "" };
-    format!("{} at {}{ready}: {bound} × {}, {unit}", target.subject, grouped(target.size as f64), target.baseline)
+    let kind = match target.kind {
+        Kind::Clients => "",
+        Kind::Ready => ", bytes ready",
+        Kind::Replay => ", half of the keys claimed",
+    };
+    format!("{} at {}{kind}: {bound} × {}, {unit}", target.subject, grouped(target.size as f64), target.baseline)
 }
 
 fn measured(target: &Target, outcomes: &[Outcome], unique: bool) -> Option<Spread> {
     let outcome = outcomes
         .iter()
-        .find(|Outcome { case, .. }| case.size == target.size && case.ready == target.ready && case.unique == unique)?;
+        .find(|Outcome { case, .. }| case.size == target.size && case.kind == target.kind && case.unique == unique)?;
     ratio(outcome, target.subject, target.baseline, target.measure)
 }
 

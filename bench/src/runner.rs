@@ -1,14 +1,16 @@
 //! The rounds: every candidate's turn in each, in an order that shifts from round to round.
 
 use std::collections::{BTreeMap, btree_map::Entry};
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use futures_util::future::try_join_all;
 
 use crate::candidates::{Candidate, NAMES};
 use crate::cpu;
 use crate::jobs::Generator;
-use crate::plan::{Case, Turn, takes_part};
+use crate::plan::{Case, Kind, Turn};
 use crate::stats::{Block, Hold, Measure, Series};
 use crate::stores::Stores;
 use crate::watch::{Seen, watch};
@@ -66,11 +68,11 @@ impl Runner {
                 let index = (turn + round) % self.candidates.len();
                 let candidate = &self.candidates[index];
                 let (name, pace) = (candidate.name(), candidate.pace());
-                if !case.admits(pace) || !takes_part(pace, round) {
+                if !case.has_turn(pace, round) {
                     continue;
                 }
                 // Watching disturbs: only where the figures do not count.
-                let timed = self.block(index, case, case.ready && round == first).await.with_context(|| name)?;
+                let timed = self.block(index, case, case.kind == Kind::Ready && round == first).await.with_context(|| name)?;
                 outcome.watched.extend(timed.watched.map(|watched| (name, watched)));
                 if round > 0 {
                     let entry = match outcome.series.entry(name) {
@@ -102,15 +104,20 @@ impl Runner {
         batches.extend(self.generator.batches(turn.calls, case.size, case.unique));
         let jobs: usize = batches.iter().map(Vec::len).sum();
         candidate.stage(batches);
-        if case.ready {
+        if case.kind == Kind::Ready {
             candidate.render();
         }
         self.stores.reset(candidate.store()).await?;
+        candidate.before().await?;
 
-        for batch in 0..turn.warmup_calls {
-            candidate.call(batch).await?;
-        }
-        let timed = self.timed_calls(index, case, &turn, watched).await?;
+        let timed = if case.kind == Kind::Replay {
+            self.calls_at_once(index, case, &turn).await?
+        } else {
+            for batch in 0..turn.warmup_calls {
+                candidate.call(batch).await?;
+            }
+            self.timed_calls(index, case, &turn, watched).await?
+        };
         let candidate = &mut self.candidates[index];
         // A million jobs are a gigabyte, and every candidate has its own.
         candidate.stage(Vec::new());
@@ -119,7 +126,7 @@ impl Runner {
     }
 
     async fn timed_calls(&mut self, index: usize, case: Case, turn: &Turn, watched: bool) -> Result<Timed> {
-        let candidate = &mut self.candidates[index];
+        let candidate = &self.candidates[index];
         let backend = candidate.backend();
         let (mut calls, mut holds, mut last_seen) = (Vec::with_capacity(turn.calls), Vec::new(), None);
         let processor = cpu::time_of(backend)?;
@@ -138,7 +145,7 @@ impl Runner {
             ensure!(enqueued == case.size, "{enqueued} of {} jobs were enqueued", case.size);
             calls.push(time);
             // What a summary says of a watched call belongs to what was seen of it.
-            if case.ready && (watched || turn.asks_after(call)) {
+            if case.kind == Kind::Ready && (watched || turn.asks_after(call)) {
                 holds.extend(candidate.summary().await?.map(|summary| Hold::of(&summary, time)));
             }
         }
@@ -147,4 +154,37 @@ impl Runner {
         let (jobs, clock, hold) = (turn.calls * case.size, calls.iter().sum(), Hold::mean(&holds));
         Ok(Timed { block: Block { calls: turn.calls, jobs, clock, processor, hold }, calls, watched })
     }
+
+    /// The calls of several producers. Each makes its own one after the other, and waits for no other producer.
+    async fn calls_at_once(&self, index: usize, case: Case, turn: &Turn) -> Result<Timed> {
+        let candidate = &self.candidates[index];
+        produce(&**candidate, case, 0..turn.warmup_calls).await?;
+        let processor = || candidate.backends().into_iter().map(cpu::time_of).sum::<Result<Duration>>();
+        let processor_before = processor()?;
+        let start = Instant::now();
+        let calls = produce(&**candidate, case, turn.warmup_calls..turn.warmup_calls + turn.calls).await?;
+        let clock = start.elapsed();
+        let processor = processor()? - processor_before;
+        let block = Block { calls: turn.calls, jobs: turn.calls * case.size, clock, processor, hold: None };
+        Ok(Timed { block, calls, watched: None })
+    }
+}
+
+/// Shares the batches out to the candidate's producers and returns the time of each call.
+async fn produce(candidate: &dyn Candidate, case: Case, batches: Range<usize>) -> Result<Vec<Duration>> {
+    let producers = candidate.pace().producers();
+    let work = (0..producers).map(|producer| {
+        let own = batches.clone().skip(producer).step_by(producers);
+        async move {
+            let mut calls = Vec::new();
+            for batch in own {
+                let start = Instant::now();
+                let enqueued = candidate.call(batch).await?;
+                calls.push(start.elapsed());
+                ensure!(enqueued == case.enqueued(), "{enqueued} jobs were enqueued instead of {}", case.enqueued());
+            }
+            Ok(calls)
+        }
+    });
+    Ok(try_join_all(work).await?.concat())
 }

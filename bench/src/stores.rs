@@ -7,8 +7,10 @@ use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use tokio_postgres::{Client, NoTls};
 
-/// Database with awa's queue storage, the extension attached to it where there is one, and the floor.
+/// Database with awa's queue storage, the extension beside it where there is one, and the floor. awa's functions are its own here.
 const AWA: &str = "bench_awa";
+/// The same with awa's function replaced by the extension's.
+const ATTACHED: &str = "bench_attached";
 /// Database with the extension's own storage.
 const EMBEDDED: &str = "bench_embedded";
 /// A copy of awa's ready partition, keys and indexes included.
@@ -25,6 +27,7 @@ const FLOOR_TABLES: &str = "
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Store {
     Awa,
+    Attached,
     Embedded,
     Floor,
 }
@@ -38,14 +41,24 @@ pub enum Offer {
     Functions,
     /// Foreign tables for COPY, and CSV, too.
     ForeignTables,
+    /// A function in the place of awa's, too.
+    Replacement,
 }
 
 impl Store {
     fn schema(self) -> &'static str {
         match self {
-            Self::Awa => "awa",
+            Self::Awa | Self::Attached => "awa",
             Self::Embedded => "awa_ingest",
             Self::Floor => "bench_floor",
+        }
+    }
+
+    fn database(self) -> &'static str {
+        match self {
+            Self::Awa | Self::Floor => AWA,
+            Self::Attached => ATTACHED,
+            Self::Embedded => EMBEDDED,
         }
     }
 }
@@ -56,34 +69,37 @@ pub struct Stores {
     awa: Client,
     /// None where the server has no extension to install.
     embedded: Option<Client>,
+    /// None where the extension replaces nothing.
+    attached: Option<Client>,
     pub offer: Offer,
 }
 
 impl Stores {
     pub async fn create(socket: &Path) -> Result<Self> {
         let socket = socket.to_str().context("the server's folder is not UTF-8")?.to_owned();
-        let postgres = connect(&socket, "postgres").await?;
-        postgres.batch_execute(&format!("CREATE DATABASE {AWA}")).await?;
-        let awa = connect(&socket, AWA).await?;
-        migrate(&pool(&socket).await?, &awa).await?;
+        let awa = database_with_awa(&socket, AWA).await?;
         awa.batch_execute(FLOOR_TABLES).await.context("cannot create the floor's tables")?;
+        let mut stores = Self { socket, awa, embedded: None, attached: None, offer: Offer::Nothing };
+        if has_extension(&stores.awa).await? {
+            stores.add_extension().await?;
+        }
+        Ok(stores)
+    }
 
-        let embedded = if has_extension(&awa).await? {
-            postgres.batch_execute(&format!("CREATE DATABASE {EMBEDDED}")).await?;
-            let embedded = connect(&socket, EMBEDDED).await?;
-            for client in [&embedded, &awa] {
-                client.batch_execute("CREATE EXTENSION awa_ingest").await.context("cannot create the extension")?;
-            }
-            Some(embedded)
-        } else {
-            None
-        };
-        let offer = match &embedded {
-            None => Offer::Nothing,
-            Some(client) if has_foreign_tables(client).await? => Offer::ForeignTables,
-            Some(_) => Offer::Functions,
-        };
-        Ok(Self { socket, awa, embedded, offer })
+    async fn add_extension(&mut self) -> Result<()> {
+        let embedded = create_database(&self.socket, EMBEDDED).await?;
+        for client in [&embedded, &self.awa] {
+            create_extension(client).await?;
+        }
+        self.offer = offer(&embedded).await?;
+        self.embedded = Some(embedded);
+        if self.offer == Offer::Replacement {
+            let attached = database_with_awa(&self.socket, ATTACHED).await?;
+            create_extension(&attached).await?;
+            attached.batch_execute("SELECT awa_ingest.attach()").await.context("cannot attach the extension")?;
+            self.attached = Some(attached);
+        }
+        Ok(())
     }
 
     /// The server's own idea of its version and of today.
@@ -95,12 +111,12 @@ impl Stores {
 
     /// A connection of its own for a candidate.
     pub async fn connect(&self, store: Store) -> Result<Client> {
-        connect(&self.socket, if store == Store::Embedded { EMBEDDED } else { AWA }).await
+        connect(&self.socket, store.database()).await
     }
 
     /// A pool of one connection for a candidate that goes through awa's client.
-    pub async fn pool(&self) -> Result<PgPool> {
-        pool(&self.socket).await
+    pub async fn pool(&self, store: Store) -> Result<PgPool> {
+        pool(&self.socket, store.database()).await
     }
 
     /// Empties what a round has filled, and lets every block start right after a checkpoint.
@@ -142,6 +158,7 @@ impl Stores {
     pub fn admin(&self, store: Store) -> Result<&Client> {
         match store {
             Store::Awa | Store::Floor => Ok(&self.awa),
+            Store::Attached => self.attached.as_ref().context("no attached database"),
             Store::Embedded => self.embedded.as_ref().context("no embedded storage"),
         }
     }
@@ -163,12 +180,27 @@ async fn connect(socket: &str, database: &str) -> Result<Client> {
     Ok(client)
 }
 
-async fn pool(socket: &str) -> Result<PgPool> {
+async fn pool(socket: &str, database: &str) -> Result<PgPool> {
     let options =
-        PgConnectOptions::new_without_pgpass().socket(socket).username("postgres").database(AWA).disable_statement_logging();
+        PgConnectOptions::new_without_pgpass().socket(socket).username("postgres").database(database).disable_statement_logging();
     // The pool's ping before each use is a round trip that is not awa's to pay.
     let pool = PgPoolOptions::new().max_connections(1).test_before_acquire(false);
     Ok(pool.connect_with(options).await?)
+}
+
+async fn create_database(socket: &str, database: &str) -> Result<Client> {
+    connect(socket, "postgres").await?.batch_execute(&format!("CREATE DATABASE {database}")).await?;
+    connect(socket, database).await
+}
+
+async fn database_with_awa(socket: &str, database: &str) -> Result<Client> {
+    let client = create_database(socket, database).await?;
+    migrate(&pool(socket, database).await?, &client).await?;
+    Ok(client)
+}
+
+async fn create_extension(client: &Client) -> Result<()> {
+    client.batch_execute("CREATE EXTENSION awa_ingest").await.context("cannot create the extension")
 }
 
 /// Creates awa's schema and makes its queue storage the active engine, as a fresh installation does.
@@ -186,6 +218,12 @@ async fn has_extension(client: &Client) -> Result<bool> {
     Ok(client.query_opt(sql, &[]).await?.is_some())
 }
 
-async fn has_foreign_tables(client: &Client) -> Result<bool> {
-    Ok(client.query_one("SELECT to_regclass('awa.ingest') IS NOT NULL", &[]).await?.get(0))
+async fn offer(client: &Client) -> Result<Offer> {
+    let sql = "SELECT to_regprocedure('awa_ingest.attach()') IS NOT NULL, to_regclass('awa.ingest') IS NOT NULL";
+    let row = client.query_one(sql, &[]).await?;
+    Ok(match (row.get(0), row.get(1)) {
+        (true, _) => Offer::Replacement,
+        (false, true) => Offer::ForeignTables,
+        (false, false) => Offer::Functions,
+    })
 }

@@ -81,6 +81,17 @@ impl Db {
         Self::of(Template::Awa).await
     }
 
+    /// An awa database whose owner is an ordinary role, as most are, with the extension beside it; and that role's name.
+    pub async fn awa_of_a_role() -> (Self, String) {
+        let db = Self::of(Template::Bare).await;
+        let owner = db.role("owner").await;
+        run(&db.url(), &format!("GRANT CREATE ON DATABASE {} TO {owner}", db.name())).await;
+        migrate_awa(&db.url_of(&owner)).await;
+        run(&db.url_of(&owner), "SELECT awa.storage_auto_finalize_if_fresh('awa')").await;
+        run(&db.url(), "CREATE EXTENSION awa_ingest").await;
+        (db, owner)
+    }
+
     /// A copy of `template` on the shared server.
     pub async fn of(template: Template) -> Self {
         Self::on(Cluster::shared(), template).await

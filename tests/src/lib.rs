@@ -15,13 +15,19 @@
 //! ```
 //!
 //! The server comes from the folder in the environment variable `AWA_INGEST_PG_BIN` (see [`Cluster`]), runs once for a
-//! test binary, and ends with it.
+//! test binary, and ends with it. Its data is in a folder for temporary files, or in the one that `AWA_INGEST_TEST_FOLDER` names:
+//! a database has a thousand files, so that memory is the place (`scripts/test` sees to it).
+//!
+//! A test binary is a folder in `tests/tests` with a module for each topic, since linking one takes seconds. Tests share the server
+//! with the others of their binary, two and more at a time: what concerns the whole server (roles, `pg_locks`, the log, settings)
+//! is either told apart by the database's name, as [`Db::role`] does, or has a [`Cluster`] of its own.
 
 mod cluster;
 pub mod copy;
 mod db;
 mod error;
 pub mod jobs;
+mod lanes;
 mod os;
 mod session;
 mod snapshot;
@@ -34,6 +40,7 @@ mod worker;
 pub use cluster::Cluster;
 pub use db::{Db, Notifications, Template};
 pub use error::{Failure, failure};
+pub use lanes::assert_lanes_intact;
 pub use session::{OpenCopy, Session};
 pub use snapshot::{assert_same_rows, rows};
 pub use storage::Storage;

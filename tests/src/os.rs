@@ -55,10 +55,13 @@ impl ServerUser {
     }
 }
 
+/// Names the folder that the servers' folders are made in, if that is not the one for temporary files.
+const PARENT: &str = "AWA_INGEST_TEST_FOLDER";
+
 /// A new folder with a short path (a socket's path is limited to about 100 bytes), after removing what killed runs left.
 pub fn new_folder() -> io::Result<PathBuf> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let parent = std::env::temp_dir();
+    let parent = std::env::var_os(PARENT).map_or_else(std::env::temp_dir, PathBuf::from);
     remove_abandoned(&parent)?;
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let folder = parent.join(format!("{FOLDER_PREFIX}{}-{number}", std::process::id()));

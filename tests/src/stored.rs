@@ -9,7 +9,8 @@ use crate::{Storage, assert_same_rows, rows};
 const PLACES: &str = "SELECT job_id, row_number() OVER (ORDER BY job_id) AS place
     FROM (SELECT job_id FROM {s}.ready_entries UNION ALL SELECT job_id FROM {s}.deferred_jobs) AS job";
 
-const CLAIMS: &str = "SELECT encode(unique_key, 'hex') AS key, place FROM {s}.job_unique_claims LEFT JOIN places USING (job_id)";
+/// Claims are awa's own also where its storage has another schema. `{c}` stands for theirs.
+const CLAIMS: &str = "SELECT encode(unique_key, 'hex') AS key, place FROM {c}.job_unique_claims LEFT JOIN places USING (job_id)";
 
 const SEGMENTS: &str = "first_lane_seq, next_lane_seq";
 const POSITIONS: &str = "generate_series(first_lane_seq, next_lane_seq - 1) AS lane_seq";
@@ -45,15 +46,21 @@ pub struct Stored(Vec<(&'static str, Vec<Value>)>);
 impl Stored {
     /// What the storage holds, as `client` sees it.
     pub async fn read(client: &Client, storage: Storage) -> Self {
-        Self::of(client, storage, "payload", SEGMENTS).await
+        Self::of(client, storage.schema(), "payload", SEGMENTS).await
     }
 
     /// What it holds, whether it came as a batch or job by job: segments as the positions they cover, and payloads made compact.
     pub async fn read_by_job(client: &Client, storage: Storage) -> Self {
-        Self::of(client, storage, COMPACT, POSITIONS).await
+        Self::read_schema_by_job(client, storage.schema()).await
     }
 
-    async fn of(client: &Client, storage: Storage, payload: &str, range: &str) -> Self {
+    /// The same of a storage in any schema.
+    pub async fn read_schema_by_job(client: &Client, schema: &str) -> Self {
+        Self::of(client, schema, COMPACT, POSITIONS).await
+    }
+
+    async fn of(client: &Client, schema: &str, payload: &str, range: &str) -> Self {
+        let claims = if schema == Storage::Embedded.schema() { schema } else { Storage::Attached.schema() };
         let queries = [
             ("ready_entries", jobs("ready_entries", payload)),
             ("deferred_jobs", jobs("deferred_jobs", payload)),
@@ -66,7 +73,7 @@ impl Stored {
         ];
         let mut tables = Vec::new();
         for (name, query) in queries {
-            let query = format!("(WITH places AS ({PLACES}) {query})").replace("{s}", storage.schema());
+            let query = format!("(WITH places AS ({PLACES}) {query})").replace("{s}", schema).replace("{c}", claims);
             tables.push((name, rows(client, &query, &[]).await));
         }
         Self(tables)

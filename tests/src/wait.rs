@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 
 /// How long a test waits for anything before it fails.
-pub const DEADLINE: Duration = Duration::from_secs(30);
+pub const DEADLINE: Duration = Duration::from_secs(60);
 
 const POLL: Duration = Duration::from_millis(5);
 

@@ -66,7 +66,7 @@ impl Candidate for CopyFloor {
         self.staged = batches.into_iter().map(|jobs| self.finished_rows(&jobs)).collect();
     }
 
-    fn call(&mut self, batch: usize) -> Call<'_> {
+    fn call(&self, batch: usize) -> Call<'_> {
         Box::pin(async move { copy_bytes(&self.client, &self.statement, self.staged[batch].clone()).await })
     }
 }

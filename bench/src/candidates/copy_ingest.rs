@@ -70,7 +70,7 @@ impl Candidate for CopyIngest {
         });
     }
 
-    fn call(&mut self, batch: usize) -> Call<'_> {
+    fn call(&self, batch: usize) -> Call<'_> {
         Box::pin(async move {
             let statement = &self.statements[usize::from(self.unique)];
             match &self.staged[batch] {

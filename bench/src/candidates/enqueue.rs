@@ -36,14 +36,14 @@ impl Candidate for Enqueue {
     }
 
     fn pace(&self) -> Pace {
-        Pace::Single
+        Pace::Single(2_000)
     }
 
     fn stage(&mut self, batches: Vec<Vec<Job>>) {
         self.staged = batches;
     }
 
-    fn call(&mut self, batch: usize) -> Call<'_> {
+    fn call(&self, batch: usize) -> Call<'_> {
         Box::pin(async move {
             let jobs = &self.staged[batch];
             begin(&self.client, jobs.len()).await?;

@@ -53,7 +53,7 @@ impl Candidate for EnqueueBatch {
         self.staged = batches;
     }
 
-    fn call(&mut self, batch: usize) -> Call<'_> {
+    fn call(&self, batch: usize) -> Call<'_> {
         Box::pin(async move {
             let json = Text(serde_json::to_vec(&self.staged[batch])?.into());
             let rows = self.client.query(&self.statement, &[&json]).await?;

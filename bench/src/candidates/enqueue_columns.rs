@@ -40,7 +40,7 @@ impl Candidate for EnqueueColumns {
         self.staged = batches;
     }
 
-    fn call(&mut self, batch: usize) -> Call<'_> {
+    fn call(&self, batch: usize) -> Call<'_> {
         Box::pin(async move {
             let jobs = &self.staged[batch];
             let kinds: Vec<&str> = jobs.iter().map(|job| job.kind).collect();

@@ -53,7 +53,7 @@ impl Candidate for EnqueueCsv {
         Batch::render(&mut self.staged, csv);
     }
 
-    fn call(&mut self, batch: usize) -> Call<'_> {
+    fn call(&self, batch: usize) -> Call<'_> {
         Box::pin(async move {
             let csv = match &self.staged[batch] {
                 Batch::Jobs(jobs) => csv(jobs),

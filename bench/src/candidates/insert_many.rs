@@ -5,39 +5,46 @@ use anyhow::Result;
 use super::awa_pool::AwaPool;
 use super::{Call, Candidate, Pace};
 use crate::jobs::Job;
-use crate::stores::Stores;
+use crate::stores::{Store, Stores};
 
 /// A statement takes at most 65,535 parameters: larger batches go in pieces of this, in one transaction.
 const JOBS_PER_STATEMENT: usize = 5_000;
 
-pub struct InsertMany(AwaPool);
+pub struct InsertMany {
+    name: &'static str,
+    awa: AwaPool,
+}
 
 impl InsertMany {
-    pub async fn new(stores: &Stores) -> Result<Self> {
-        Ok(Self(AwaPool::new(stores).await?))
+    pub async fn new(name: &'static str, store: Store, stores: &Stores) -> Result<Self> {
+        Ok(Self { name, awa: AwaPool::new(stores, store).await? })
     }
 }
 
 impl Candidate for InsertMany {
     fn name(&self) -> &'static str {
-        super::INSERT_MANY
+        self.name
     }
 
     fn backend(&self) -> i32 {
-        self.0.backend
+        self.awa.backend
+    }
+
+    fn store(&self) -> Store {
+        self.awa.store
     }
 
     fn pace(&self) -> Pace {
-        Pace::Slow
+        self.awa.pace()
     }
 
     fn stage(&mut self, batches: Vec<Vec<Job>>) {
-        self.0.stage(batches);
+        self.awa.stage(batches);
     }
 
-    fn call(&mut self, batch: usize) -> Call<'_> {
+    fn call(&self, batch: usize) -> Call<'_> {
         Box::pin(async move {
-            let (pool, jobs) = (&self.0.pool, &self.0.staged[batch]);
+            let (pool, jobs) = (&self.awa.pool, &self.awa.staged[batch]);
             if jobs.len() <= JOBS_PER_STATEMENT {
                 return Ok(awa_model::insert_many(pool, jobs).await?.len());
             }

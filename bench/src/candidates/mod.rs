@@ -18,11 +18,14 @@ mod enqueue;
 mod enqueue_batch;
 mod enqueue_columns;
 mod enqueue_csv;
+mod insert;
 mod insert_job_compat;
 mod insert_many;
 mod insert_many_copy;
+mod insert_plain;
 mod params_batch;
 mod params_copy;
+mod replay;
 mod rows;
 mod text;
 
@@ -47,6 +50,11 @@ pub trait Candidate {
     /// The process that works for this candidate in the server.
     fn backend(&self) -> i32;
 
+    /// All of them, where several producers work at once.
+    fn backends(&self) -> Vec<i32> {
+        vec![self.backend()]
+    }
+
     fn store(&self) -> Store {
         Store::Awa
     }
@@ -61,8 +69,13 @@ pub trait Candidate {
     /// Makes the bytes to send of what is staged, in the cases that leave this out of the timing.
     fn render(&mut self) {}
 
+    /// Enqueues those staged jobs that are there already when the others come. Not timed.
+    fn before(&self) -> Call<'_> {
+        Box::pin(async { Ok(0) })
+    }
+
     /// Enqueues and commits one of the staged batches. Timed.
-    fn call(&mut self, batch: usize) -> Call<'_>;
+    fn call(&self, batch: usize) -> Call<'_>;
 
     /// Asks the server about the call that was just made, where it keeps a summary. Not timed.
     fn summary(&self) -> Summing<'_> {
@@ -76,16 +89,34 @@ pub enum Pace {
     Fast,
     /// Sends bytes that could lie ready: also takes part in the cases in which they do, up to a million jobs a call.
     Streaming,
-    /// Enqueues job by job whatever the batch: fewer jobs, and only in every third round.
+    /// Enqueues job by job whatever the batch: fewer jobs, and large batches only in every third round.
     Slow,
-    /// Calls a function for each job: small batches only, and fewer jobs.
-    Single,
+    /// Does so at a multiple of that speed.
+    Steady,
+    /// Calls a function for each job: small batches only, and this many jobs.
+    Single(usize),
+    /// Several producers at once, for replays only.
+    Producers {
+        count: usize,
+        calls_each: usize,
+    },
+}
+
+impl Pace {
+    pub fn producers(self) -> usize {
+        if let Self::Producers { count, .. } = self { count } else { 1 }
+    }
 }
 
 pub const INSERT_MANY: &str = "insert_many";
+pub const INSERT_MANY_ATTACHED: &str = "insert_many_attached";
 pub const INSERT_MANY_COPY: &str = "insert_many_copy";
+pub const INSERT_MANY_COPY_ATTACHED: &str = "insert_many_copy_attached";
 pub const PARAMS_BATCH: &str = "enqueue_params_batch";
 pub const PARAMS_COPY: &str = "enqueue_params_copy";
+pub const INSERT: &str = "insert";
+pub const INSERT_ATTACHED: &str = "insert_attached";
+pub const INSERT_PLAIN: &str = "insert_plain";
 pub const INSERT_JOB_COMPAT: &str = "insert_job_compat";
 pub const ENQUEUE: &str = "enqueue";
 pub const ENQUEUE_BATCH: &str = "enqueue_batch";
@@ -98,13 +129,21 @@ pub const COPY_BINARY_EMBEDDED: &str = "copy_binary_embedded";
 pub const ENQUEUE_CSV: &str = "enqueue_csv";
 pub const FLOOR: &str = "floor";
 pub const FLOOR_BINARY: &str = "floor_binary";
+pub const REPLAY_COPY_4: &str = "replay_insert_many_copy_4";
+pub const REPLAY_COPY_16: &str = "replay_insert_many_copy_16";
+pub const REPLAY_SKIP_16: &str = "replay_skip_16";
 
 /// Every name, in the report's order: this is also the order in which candidates are created.
-pub const NAMES: [&str; 16] = [
+pub const NAMES: [&str; 24] = [
     INSERT_MANY,
+    INSERT_MANY_ATTACHED,
     INSERT_MANY_COPY,
+    INSERT_MANY_COPY_ATTACHED,
     PARAMS_BATCH,
     PARAMS_COPY,
+    INSERT,
+    INSERT_ATTACHED,
+    INSERT_PLAIN,
     INSERT_JOB_COMPAT,
     ENQUEUE,
     ENQUEUE_BATCH,
@@ -117,12 +156,16 @@ pub const NAMES: [&str; 16] = [
     ENQUEUE_CSV,
     FLOOR,
     FLOOR_BINARY,
+    REPLAY_COPY_4,
+    REPLAY_COPY_16,
+    REPLAY_SKIP_16,
 ];
 
 /// What the candidate called `name` needs to find in the server.
 pub fn need(name: &str) -> Offer {
     match name {
         ENQUEUE | ENQUEUE_BATCH | ENQUEUE_BATCH_EMBEDDED | ENQUEUE_COLUMNS => Offer::Functions,
+        INSERT_MANY_ATTACHED | INSERT_MANY_COPY_ATTACHED | INSERT_ATTACHED | REPLAY_SKIP_16 => Offer::Replacement,
         COPY_CSV | COPY_BINARY | COPY_CSV_EMBEDDED | COPY_BINARY_EMBEDDED | ENQUEUE_CSV => Offer::ForeignTables,
         _ => Offer::Nothing,
     }
@@ -135,12 +178,19 @@ pub fn floor_of(name: &str) -> &'static str {
 
 /// Connects the candidate called `name`, one of [`NAMES`].
 pub async fn create(name: &str, stores: &Stores) -> Result<Box<dyn Candidate>> {
+    let insert_many = |name, store| insert_many::InsertMany::new(name, store, stores);
+    let insert_many_copy = |name, store| insert_many_copy::InsertManyCopy::new(name, store, stores);
     let copy = |name, store, format| copy_ingest::CopyIngest::new(name, store, format, stores);
     Ok(match name {
-        INSERT_MANY => Box::new(insert_many::InsertMany::new(stores).await?),
-        INSERT_MANY_COPY => Box::new(insert_many_copy::InsertManyCopy::new(stores).await?),
+        INSERT_MANY => Box::new(insert_many(INSERT_MANY, Store::Awa).await?),
+        INSERT_MANY_ATTACHED => Box::new(insert_many(INSERT_MANY_ATTACHED, Store::Attached).await?),
+        INSERT_MANY_COPY => Box::new(insert_many_copy(INSERT_MANY_COPY, Store::Awa).await?),
+        INSERT_MANY_COPY_ATTACHED => Box::new(insert_many_copy(INSERT_MANY_COPY_ATTACHED, Store::Attached).await?),
         PARAMS_BATCH => Box::new(params_batch::ParamsBatch::new(stores).await?),
         PARAMS_COPY => Box::new(params_copy::ParamsCopy::new(stores).await?),
+        INSERT => Box::new(insert::Insert::new(INSERT, Store::Awa, stores).await?),
+        INSERT_ATTACHED => Box::new(insert::Insert::new(INSERT_ATTACHED, Store::Attached, stores).await?),
+        INSERT_PLAIN => Box::new(insert_plain::InsertPlain::new(stores).await?),
         INSERT_JOB_COMPAT => Box::new(insert_job_compat::InsertJobCompat::new(stores).await?),
         ENQUEUE => Box::new(enqueue::Enqueue::new(stores).await?),
         ENQUEUE_BATCH => Box::new(enqueue_batch::EnqueueBatch::attached(stores).await?),
@@ -153,6 +203,9 @@ pub async fn create(name: &str, stores: &Stores) -> Result<Box<dyn Candidate>> {
         ENQUEUE_CSV => Box::new(enqueue_csv::EnqueueCsv::new(stores).await?),
         FLOOR => Box::new(copy_floor::CopyFloor::new(FLOOR, Format::Csv, stores).await?),
         FLOOR_BINARY => Box::new(copy_floor::CopyFloor::new(FLOOR_BINARY, Format::Binary, stores).await?),
+        REPLAY_COPY_4 => Box::new(replay::Replay::copy(REPLAY_COPY_4, 4, stores).await?),
+        REPLAY_COPY_16 => Box::new(replay::Replay::copy(REPLAY_COPY_16, 16, stores).await?),
+        REPLAY_SKIP_16 => Box::new(replay::Replay::skip(REPLAY_SKIP_16, 16, stores).await?),
         _ => unreachable!("no candidate is called {name}"),
     })
 }

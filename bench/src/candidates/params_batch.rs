@@ -6,7 +6,7 @@ use awa_model::QueueStorage;
 use super::awa_pool::AwaPool;
 use super::{Call, Candidate};
 use crate::jobs::Job;
-use crate::stores::Stores;
+use crate::stores::{Store, Stores};
 
 /// A statement takes at most 65,535 parameters, and awa does not split: larger batches are several calls.
 const JOBS_PER_CALL: usize = 2_500;
@@ -19,7 +19,7 @@ pub struct ParamsBatch {
 impl ParamsBatch {
     pub async fn new(stores: &Stores) -> Result<Self> {
         let storage = QueueStorage::from_existing_schema("awa")?;
-        Ok(Self { awa: AwaPool::new(stores).await?, storage })
+        Ok(Self { awa: AwaPool::new(stores, Store::Awa).await?, storage })
     }
 }
 
@@ -36,7 +36,7 @@ impl Candidate for ParamsBatch {
         self.awa.stage(batches);
     }
 
-    fn call(&mut self, batch: usize) -> Call<'_> {
+    fn call(&self, batch: usize) -> Call<'_> {
         Box::pin(async move {
             let mut enqueued = 0;
             for piece in self.awa.staged[batch].chunks(JOBS_PER_CALL) {

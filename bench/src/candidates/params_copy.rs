@@ -6,7 +6,7 @@ use awa_model::QueueStorage;
 use super::awa_pool::AwaPool;
 use super::{Call, Candidate};
 use crate::jobs::Job;
-use crate::stores::Stores;
+use crate::stores::{Store, Stores};
 
 pub struct ParamsCopy {
     awa: AwaPool,
@@ -16,7 +16,7 @@ pub struct ParamsCopy {
 impl ParamsCopy {
     pub async fn new(stores: &Stores) -> Result<Self> {
         let storage = QueueStorage::from_existing_schema("awa")?;
-        Ok(Self { awa: AwaPool::new(stores).await?, storage })
+        Ok(Self { awa: AwaPool::new(stores, Store::Awa).await?, storage })
     }
 }
 
@@ -33,7 +33,7 @@ impl Candidate for ParamsCopy {
         self.awa.stage(batches);
     }
 
-    fn call(&mut self, batch: usize) -> Call<'_> {
+    fn call(&self, batch: usize) -> Call<'_> {
         Box::pin(async move {
             let (pool, jobs) = (&self.awa.pool, &self.awa.staged[batch]);
             Ok(self.storage.enqueue_params_copy(pool, jobs).await?)

@@ -3,7 +3,8 @@
 use awa_ingest_tests::Db;
 use std::collections::BTreeSet;
 
-const README: &str = include_str!("../../README.md");
+const README: &str = include_str!("../../../README.md");
+const BESIDE_AWA: &str = include_str!("../../../docs/awa.md");
 
 /// The contents of the ```sql blocks, in order.
 fn sql_blocks(text: &str) -> impl Iterator<Item = &str> {
@@ -24,6 +25,20 @@ async fn readme_sql_runs_as_printed() {
     let counts = client.query_one("SELECT count(*), count(DISTINCT queue) FROM awa_ingest.ready_entries", &[]).await.unwrap();
     assert_eq!((counts.get::<_, i64>(0), counts.get::<_, i64>(1)), (110, 5));
     client.batch_execute("DROP OWNED BY app; DROP ROLE app").await.unwrap_or_else(|error| panic!("{error:?}"));
+}
+
+/// The page for those who run awa, in one of their databases.
+#[tokio::test]
+async fn sql_beside_awa_runs_as_printed() {
+    let db = Db::awa().await;
+    let client = db.connect().await;
+    let blocks: Vec<_> = sql_blocks(BESIDE_AWA).collect();
+    assert!(blocks.len() >= 4, "the page's blocks are found: {}", blocks.len());
+    for sql in blocks {
+        client.batch_execute(sql).await.unwrap_or_else(|error| panic!("{sql}\n{error:?}"));
+    }
+    let jobs = client.query_one("SELECT count(*) FROM awa.jobs", &[]).await.unwrap();
+    assert_eq!(jobs.get::<_, i64>(0), 5, "one by awa's function, two of a batch, two invoices");
 }
 
 #[tokio::test]

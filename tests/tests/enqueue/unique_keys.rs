@@ -29,7 +29,7 @@ struct Parts {
 }
 
 fn vectors() -> Vec<Vector> {
-    serde_json::from_str(include_str!("../vectors/unique_keys.json")).expect("the vectors file")
+    serde_json::from_str(include_str!("../../vectors/unique_keys.json")).expect("the vectors file")
 }
 
 impl Vector {

@@ -58,7 +58,8 @@ async fn awas_engine_changes_meanwhile() {
         "UPDATE awa.storage_transition_state SET current_engine = 'canonical', prepared_engine = NULL, state = 'canonical'";
     other.batch_execute(canonical).await.unwrap();
     let refused = failure(within("the COPY", copy.finish()).await);
-    assert_eq!(refused.sqlstate, "0A000", "{refused:?}");
+    assert_eq!(refused.sqlstate, "40001", "{refused:?}");
+    assert_eq!(rows(&other, "awa.jobs_hot", &[]).await, Vec::<Value>::new());
     for table in ["ready_entries", "deferred_jobs", "queue_lanes"] {
         assert_eq!(rows(&other, &Storage::Attached.table(table), &[]).await, Vec::<Value>::new(), "{table}");
     }

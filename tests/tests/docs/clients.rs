@@ -10,7 +10,7 @@ use tokio::process::Command;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-const PAGE: &str = include_str!("../../docs/clients.md");
+const PAGE: &str = include_str!("../../../docs/clients.md");
 /// Where Debian's libpostgresql-jdbc-java puts the driver.
 const JDBC_DRIVER: &str = "/usr/share/java/postgresql.jar";
 
@@ -150,7 +150,7 @@ async fn java() {
 #[tokio::test]
 async fn rust() {
     // What is printed is what cargo built.
-    assert_eq!(blocks("rust"), [include_str!("../clients/copy_tokio_postgres.rs"), include_str!("../clients/copy_sqlx.rs")]);
+    assert_eq!(blocks("rust"), [include_str!("../../clients/copy_tokio_postgres.rs"), include_str!("../../clients/copy_sqlx.rs")]);
     for program in [env!("CARGO_BIN_EXE_copy_tokio_postgres"), env!("CARGO_BIN_EXE_copy_sqlx")] {
         check("this package", |_| Command::new(program)).await;
     }

@@ -1,0 +1,17 @@
+//! COPY and INSERT into the foreign tables.
+
+mod abort;
+mod awa_bytes;
+mod batched;
+mod dump;
+mod errors;
+mod formats;
+mod insert;
+mod options;
+mod privileges;
+mod shared;
+mod skip;
+mod slow;
+mod storage;
+mod tables;
+mod transactions;

@@ -1,0 +1,4 @@
+//! What the documentation shows.
+
+mod clients;
+mod readme;

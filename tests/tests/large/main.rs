@@ -1,0 +1,5 @@
+//! What takes millions of jobs or a hundred thousand calls.
+
+mod copy_big;
+mod fuzz;
+mod memory;

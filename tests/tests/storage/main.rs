@@ -1,0 +1,14 @@
+//! The storages, the extension's own and awa's: installed, found, dumped, dropped, worked by awa, and guarded by rights.
+
+mod authority;
+mod awa_parity;
+mod awa_worker;
+mod catalog;
+mod coexistence;
+mod embedded_drop;
+mod embedded_dump;
+mod engine;
+mod lookup;
+mod privileges;
+mod row_security;
+mod workable;

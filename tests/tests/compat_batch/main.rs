@@ -1,0 +1,37 @@
+//! awa's unreleased batch functions as the extension has them, the canonical engine, and skipping beside producers that know nothing of it.
+
+mod alternation;
+mod batch;
+mod batch_rules;
+mod calls;
+mod canonical;
+mod canonical_unique;
+mod crossings;
+mod flips;
+mod last_jobs;
+mod mixed;
+mod old;
+mod privileges;
+mod skip;
+mod tally;
+mod waits;
+
+use awa_ingest_tests::Db;
+use tokio_postgres::Client;
+
+/// A database that awa migrated and finalised, with its function replaced.
+async fn attached() -> Db {
+    attach(Db::awa().await).await
+}
+
+async fn attach(db: Db) -> Db {
+    db.connect().await.batch_execute("SELECT awa_ingest.attach()").await.expect("attach");
+    db
+}
+
+/// The columns of `table` that name its jobs, one value a row, in the order of their ids.
+async fn numbers(client: &Client, table: &str) -> Vec<i64> {
+    let id = if table.ends_with("jobs_hot") || table.ends_with("scheduled_jobs") { "id" } else { "job_id" };
+    let sql = format!("SELECT (args->>'n')::bigint FROM {table} ORDER BY {id}");
+    client.query(&sql, &[]).await.expect(&sql).iter().map(|row| row.get(0)).collect()
+}

@@ -13,6 +13,8 @@ const REPLACE: &str = include_str!("../sql/attach/replace.sql");
 const CREATE: &str = include_str!("../sql/attach/create.sql");
 const DROP: &str = include_str!("../sql/attach/drop.sql");
 
+const NAME: &str = "insert_job_compat";
+
 /// What awa's migrations lock: none runs beside this.
 const MIGRATIONS: i64 = 0x4157_415f_4d49_4752;
 
@@ -27,6 +29,7 @@ pub struct Function {
     /// What is different from the function, or the row type, that this extension knows.
     pub difference: Option<String>,
     definition: String,
+    name: String,
 }
 
 /// What a function runs.
@@ -54,6 +57,7 @@ impl Function {
                 },
                 difference: rows.get(0, 3),
                 definition: rows.get(0, 4)?,
+                name: rows.get(0, 5)?,
             })
         })
     }
@@ -99,6 +103,14 @@ pub fn attach(_call: &Call) -> Result<Option<Datum>> {
     })
 }
 
+/// Where there is no function, its original may still be wanted.
+fn check_owner_of_awa(session: &Session) -> Result<()> {
+    match session.query(Statement::OwnsAwa, &Target::none(), &[], View::Latest, Rows::first) {
+        Some(false) => Err(Error::NotOwner("the owner of schema awa".into())),
+        _ => Ok(()),
+    }
+}
+
 /// `awa_ingest.detach`: gives awa its own function back, and drops what `attach` created. A function that was overwritten since is left as it
 /// is. Does nothing where nothing is attached.
 ///
@@ -106,12 +118,16 @@ pub fn attach(_call: &Call) -> Result<Option<Datum>> {
 pub fn detach(_call: &Call) -> Result<Option<Datum>> {
     spi::connect(|session| {
         lanes::lock_number(MIGRATIONS);
-        let awa = AwaEngine::is_there();
-        let function = if awa { Function::look_up(session) } else { None };
-        if let Some(function) = &function {
-            function.check_owner()?;
+        let function = if AwaEngine::is_there() { Function::look_up(session) } else { None };
+        match &function {
+            Some(function) => function.check_owner()?,
+            None => check_owner_of_awa(session)?,
         }
-        let replaced = function.is_some_and(|function| function.body == Body::Ours);
+        let ours = function.filter(|function| function.body == Body::Ours);
+        if let Some(renamed) = ours.as_ref().filter(|function| function.name != NAME) {
+            return Err(Error::UnknownFunction(format!("it is named {}", renamed.name)));
+        }
+        let replaced = ours.is_some();
         let original = original(session)?;
         if replaced && original.is_none() {
             return Err(Error::NothingSaved);

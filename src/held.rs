@@ -1,10 +1,11 @@
 //! Lanes that the transaction holds: their positions are its own until it ends, and so is the ring slot that it found behind their locks.
-//! Later calls go on where the first one began: a lane's ranges stay in the order of their slots, since nobody else can take one in between.
+//! Later calls go on where the first one began: a lane's ranges stay in the order of their slots, as long as nothing else of the same
+//! transaction took positions of it in between. That shows, and the ring is read anew.
 
 use crate::changes::Moment;
 use crate::lanes;
 use crate::ring::{self, Position};
-use crate::spi::{self, Session};
+use crate::spi;
 use crate::storage::Storage;
 use awa_ingest_core::error::Result;
 use awa_ingest_core::lanes::Lane;
@@ -16,6 +17,8 @@ use std::rc::Rc;
 /// A lane that is locked.
 pub struct Held {
     sequence: Oid,
+    /// The last position taken; 0 before the first, which no lane has.
+    last: Cell<i64>,
     /// Where its ready rows go.
     pub position: Position,
     /// Whether the partitions took a row of it.
@@ -29,8 +32,8 @@ thread_local! {
 }
 
 impl Held {
-    /// Locks the lane until the transaction ends, if that is not done.
-    pub fn lane(storage: &Storage, lane: &Lane) -> Result<Rc<Self>> {
+    /// Locks the lane until the transaction ends, if that is not done, and takes its next position.
+    pub fn take(storage: &Storage, lane: &Lane) -> Result<(Rc<Self>, i64)> {
         let key = (storage.schema_oid, lane.priority, lane.shard, lane.queue.to_string());
         let now = Moment::now();
         let known = HELD.with_borrow_mut(|(moment, lanes)| {
@@ -40,21 +43,21 @@ impl Held {
             }
             lanes.get(&key).cloned()
         });
-        if let Some(held) = known {
-            return Ok(held);
-        }
-        let hold = |session: &Session| -> Result<Self> {
-            let (sequence, _) = lanes::hold(session, storage, lane)?;
-            Ok(Self { sequence, position: ring::current(session, storage)?, fits: Cell::new(false) })
+        let (sequence, position) = match &known {
+            Some(held) => (held.sequence, lanes::take(held.sequence, 1)),
+            None => {
+                let (sequence, _) = spi::connect(|session| lanes::hold(session, storage, lane))?;
+                (sequence, lanes::take(sequence, 1))
+            }
         };
-        let held = Rc::new(spi::connect(hold)?);
+        if let Some(held) = known.filter(|held| held.last.get() + 1 == position) {
+            held.last.set(position);
+            return Ok((held, position));
+        }
+        let ring = spi::connect(|session| ring::current(session, storage))?;
+        let held = Rc::new(Self { sequence, last: Cell::new(position), position: ring, fits: Cell::new(false) });
         // Where a lane was made, the catalogs have changed, and the next call looks once more.
         HELD.with_borrow_mut(|(_, lanes)| lanes.insert(key, Rc::clone(&held)));
-        Ok(held)
-    }
-
-    /// The lane's next position.
-    pub fn next(&self) -> i64 {
-        lanes::take(self.sequence, 1)
+        Ok((held, position))
     }
 }

@@ -78,6 +78,8 @@ fn direct_partitions(storage: &Storage, slot: i32) -> Option<(Oid, Oid)> {
         let (parent, partition) = storage.relation(name).zip(storage.relation(&format!("{name}_{slot}")))?;
         (is_attached(partition) && may_insert(partition) && !has_own_rules(parent)).then_some(partition)
     });
+    // The rows' partition is locked already, as what decides. Writers lock what they write.
+    segments.inspect(|partition| lock(*partition));
     ready.zip(segments)
 }
 

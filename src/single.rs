@@ -73,8 +73,7 @@ pub fn write(storage: &Storage, job: &Job<'_>, queue: &str, shard: i16, run_at: 
         deferred(storage, job, single, &written)?;
         return Ok(written);
     }
-    let held = Held::lane(storage, &Lane::of_one(queue, job.priority, shard))?;
-    let position = held.next();
+    let (held, position) = Held::take(storage, &Lane::of_one(queue, job.priority, shard))?;
     // Read behind the lane's lock, as in the pipeline.
     let written = written(server::clock());
     ready(&held, position, job, shard, single, &written)?;

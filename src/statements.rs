@@ -111,6 +111,8 @@ statements! {
         TEXTARRAYOID, BYTEAOID, BITOID];
     /// awa.insert_job_compat as it stands.
     CompatFunction "compat_function" [];
+    /// Whether the caller owns schema awa.
+    OwnsAwa "owns_awa" [];
     /// What it was before it was replaced.
     Original "original" [];
     /// Saves that.

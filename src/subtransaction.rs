@@ -13,7 +13,7 @@ use std::ffi::CString;
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
-/// Attempts that give up by themselves. The first waits half of deadlock_timeout for a lock, so that the other one's wait is over before the
+/// Attempts that give up by themselves. The first waits less than half of deadlock_timeout for a lock, so that the other one's wait is over before the
 /// server looks for a deadlock there. On a lane that is never free for so short a wait that is not enough: patience doubles up to
 /// [`PATIENCE`] times, and where the server ends such an attempt, there are many.
 const ATTEMPTS: u32 = 30;
@@ -63,7 +63,8 @@ impl Limit {
     fn of(attempt: u32, begun: Instant) -> Option<Self> {
         // SAFETY: settings of the server, only read.
         let (deadlock, users) = unsafe { (pg_sys::DeadlockTimeout, pg_sys::LockTimeout) };
-        let own = (deadlock / 2).max(1).saturating_mul(1 << attempt.min(PATIENCE));
+        // Never the same as deadlock_timeout: of two timeouts at once the server reports one, and the other later.
+        let own = (deadlock / 20 * 9).max(1).saturating_mul(1 << attempt.min(PATIENCE));
         let is_over = users > 0 && begun.elapsed().as_millis() >= users as u128;
         match users {
             _ if is_over => None,
@@ -103,7 +104,10 @@ fn attempt_once<T>(limit: Limit, work: &mut impl FnMut() -> T) -> Option<T> {
     };
     match outcome {
         Ok(done) => Some(done),
-        Err(failure) if failure.is_worth_another(limit) => None,
+        Err(failure) if failure.is_worth_another(limit) => {
+            check_statement_timeout();
+            None
+        }
         Err(failure) => failure.raise(),
     }
 }
@@ -151,6 +155,16 @@ impl Failure {
                 unreachable!("ReThrowError does not return")
             }
         }
+    }
+}
+
+/// Where both were due, the server has reported the lock's timeout only, and forgotten the statement's.
+fn check_statement_timeout() {
+    // SAFETY: a setting and two clocks of the server, only read.
+    let (limit, begun, now) =
+        unsafe { (pg_sys::StatementTimeout, pg_sys::GetCurrentStatementStartTimestamp(), pg_sys::GetCurrentTimestamp()) };
+    if limit > 0 && now - begun >= i64::from(limit) * 1000 {
+        pgrx::ereport!(ERROR, PgSqlErrorCode::ERRCODE_QUERY_CANCELED, "canceling statement due to statement timeout");
     }
 }
 

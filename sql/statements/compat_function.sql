@@ -1,12 +1,13 @@
 -- awa.insert_job_compat as it stands: its owner, whether the caller is one, what it is, what is different from the function that this
--- extension knows, and its definition.
+-- extension knows, its definition and its name.
 SELECT pg_get_userbyid(function.proowner)::text,
        pg_has_role(function.proowner, 'USAGE'),
-       CASE WHEN language.lanname = 'c' AND function.prosrc = 'awa_ingest_insert_job_compat' THEN 'ours'
+       CASE WHEN body.is_ours THEN 'ours'
             WHEN language.lanname = 'plpgsql' AND md5(function.prosrc) = 'b3cb4855099a9b19ba02b4bcad4c079d' THEN 'awas'
             ELSE 'other'
        END,
-       CASE WHEN regexp_replace(pg_get_function_arguments(function.oid), '\s+', ' ', 'g') <> btrim(regexp_replace($text$
+       CASE WHEN function.proname <> 'insert_job_compat' THEN 'it is named ' || function.proname
+            WHEN regexp_replace(pg_get_function_arguments(function.oid), '\s+', ' ', 'g') <> btrim(regexp_replace($text$
             p_kind text, p_queue text DEFAULT 'default'::text, p_args jsonb DEFAULT '{}'::jsonb, p_state awa.job_state
             DEFAULT 'available'::awa.job_state, p_priority smallint DEFAULT 2, p_max_attempts smallint DEFAULT 25, p_run_at
             timestamp with time zone DEFAULT NULL::timestamp with time zone, p_metadata jsonb DEFAULT '{}'::jsonb, p_tags
@@ -30,9 +31,14 @@ SELECT pg_get_userbyid(function.proowner)::text,
             callback_on_complete text, callback_on_fail text, callback_transform text, run_lease bigint, progress jsonb$text$, '\s+', ' ', 'g'))
                 THEN 'the view awa.jobs has other columns'
        END,
-       pg_get_functiondef(function.oid)
+       pg_get_functiondef(function.oid),
+       function.proname::text
   FROM pg_proc AS function
   JOIN pg_language AS language ON language.oid = function.prolang
- WHERE function.pronamespace = 'awa'::regnamespace AND function.proname = 'insert_job_compat' AND function.prokind = 'f'
- ORDER BY function.pronargs DESC
+ CROSS JOIN LATERAL (SELECT language.lanname = 'c' AND function.prosrc = 'awa_ingest_insert_job_compat' AS is_ours) AS body
+ WHERE function.pronamespace = 'awa'::regnamespace AND function.prokind = 'f' AND (function.proname = 'insert_job_compat' OR body.is_ours)
+ -- Others of the name, with other arguments, must not hide it; nor may it be hidden by another name.
+ ORDER BY body.is_ours DESC,
+          pg_get_function_identity_arguments(function.oid) LIKE 'p_kind text, p_queue text, p_args jsonb, %, p_ordering_key bytea' DESC,
+          function.pronargs DESC
  LIMIT 1

@@ -68,6 +68,12 @@ impl Stage {
         statement
     }
 
+    /// Stops the process of the session that skips, or lets it go on.
+    pub fn signal(&self, signal: libc::c_int) {
+        // SAFETY: a signal to the backend of a session that this test has open.
+        assert_eq!(unsafe { libc::kill(self.pid, signal) }, 0, "{}", std::io::Error::last_os_error());
+    }
+
     /// Cancels what the session that skips is doing.
     pub async fn cancel(&self) {
         self.observer.execute("SELECT pg_cancel_backend($1)", &[&self.pid]).await.expect("pg_cancel_backend");
@@ -256,7 +262,7 @@ async fn a_large_batch_starts_again() {
         // Keys descend, and are taken in blocks: one of them only while the batch waits.
         let new = format!("new to {way:?}");
         let sent: Vec<Row> = (0..3000).map(|n| keyed(2999 - n, [&*new, "q", "q2"][n as usize / 7 % 3], i64::from(n))).collect();
-        let is_held = |n: usize| n / 50 % 3 == 0;
+        let is_held = |n: usize| (n / 50).is_multiple_of(3);
         let held: Vec<Row> = (0..3000).filter(|n| is_held(*n)).map(|n| keyed(2999 - n as u32, "held", n as i64 + 10_000)).collect();
         Way::Batch.enqueue(&stage.observer, &held).await.expect("holders");
         stage.other.batch_execute("BEGIN").await.unwrap();

@@ -120,6 +120,27 @@ async fn statement_timeout_ends_it() {
     }
 }
 
+/// A process that the system lets wait finds both timeouts due at once, its own for a lock and the caller's. The server then reports the
+/// first and forgets the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_timeout_of_the_statement_is_not_lost() {
+    let db = attached_with_original(None).await;
+    for held in [Held::Key, Held::Lane] {
+        for way in Way::SKIPPING {
+            let stage = Stage::new(&db, "600ms").await;
+            stage.ours.batch_execute("SET statement_timeout = '500ms'").await.unwrap();
+            hold(&stage, held).await;
+            let statement = stage.start(way, &batch()).await;
+            stage.signal(libc::SIGSTOP);
+            stage.wait_until_old("600 ms").await;
+            stage.signal(libc::SIGCONT);
+            let refused = failure(within("the statement", statement).await.unwrap());
+            assert_eq!(refused.sqlstate, "57014", "{way:?}, {held:?}: {refused:?}");
+            stage.other.batch_execute("ROLLBACK").await.unwrap();
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancellation_ends_it() {
     let db = attached_with_original(None).await;

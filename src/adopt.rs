@@ -4,7 +4,7 @@
 use crate::datum;
 use crate::entry::Call;
 use crate::functions::on_conflict;
-use crate::ingest::{Ingest, Place};
+use crate::ingest::{Ingest, OnConflict, Place};
 use crate::results::{self, Results};
 use crate::settings;
 use crate::spi::{self, Rows, Session, View, argument};
@@ -29,37 +29,41 @@ const LEFT: [Column; 1] = [(c"ord", pg_sys::INT8OID)];
 /// for those that awa's workers cannot take. Needs the rights of the embedded storage's owner, and those of a producer.
 pub fn adopt(call: &Call) -> Result<Option<Datum>> {
     let on_conflict = on_conflict(call, 0)?;
-    spi::connect(|session| {
-        if Storage::resolve(session, View::Caller, Version::Checked)?.mode != Mode::Attached {
-            return Err(Error::NoAwa);
-        }
-        session.run(Statement::LockEmbedded, &Target::none(), &[]);
-        let mut ingest = Ingest::new(on_conflict, Left::new())?;
-        let mut adopted = Store::new(c"awa_ingest_adopted", &ADOPTED, settings::segment_memory());
-        let mut waiting = session.open(Statement::Waiting, &Target::none(), &[argument(ingest.storage().ids()?)]);
-        let mut ord = 0;
-        loop {
-            let read = waiting.fetch(|rows| -> Result<usize> {
-                for row in 0..rows.count {
-                    ord += 1;
-                    adopted.put([Some(Datum::from(ord)), rows.get::<i64>(row, 0).into_datum()]);
-                    add(&mut ingest, rows, row)?;
-                }
-                Ok(rows.count)
-            })?;
-            if read == 0 {
-                break;
+    // Formed where the result outlives the connection.
+    let counts = spi::connect(|session| move_all(session, on_conflict))?;
+    Ok(Some(results::record(call, counts.map(IntoDatum::into_datum))))
+}
+
+/// Returns how many jobs became ready and deferred ones of awa, and how many stay.
+fn move_all(session: &Session, on_conflict: OnConflict) -> Result<[i64; 3]> {
+    if Storage::resolve(session, View::Caller, Version::Checked)?.mode != Mode::Attached {
+        return Err(Error::NoAwa);
+    }
+    session.run(Statement::LockEmbedded, &Target::none(), &[]);
+    let mut ingest = Ingest::new(on_conflict, Left::new())?;
+    let mut adopted = Store::new(c"awa_ingest_adopted", &ADOPTED, settings::segment_memory());
+    let mut waiting = session.open(Statement::Waiting, &Target::none(), &[argument(ingest.storage().ids()?)]);
+    let mut ord = 0;
+    loop {
+        let read = waiting.fetch(|rows| -> Result<usize> {
+            for row in 0..rows.count {
+                ord += 1;
+                adopted.put([Some(Datum::from(ord)), rows.get::<i64>(row, 0).into_datum()]);
+                add(&mut ingest, rows, row)?;
             }
+            Ok(rows.count)
+        })?;
+        if read == 0 {
+            break;
         }
-        waiting.close();
-        let (left, summary) = ingest.finish()?;
-        remove(session, &adopted, &left);
-        let (skipped, deferred) = (left.count, summary.deferred as i64);
-        adopted.close();
-        left.store.close();
-        let counts = [ord - skipped - deferred, deferred, skipped];
-        Ok(Some(results::record(call, counts.map(IntoDatum::into_datum))))
-    })
+    }
+    waiting.close();
+    let (left, summary) = ingest.finish()?;
+    remove(session, &adopted, &left);
+    let (skipped, deferred) = (left.count, summary.deferred as i64);
+    adopted.close();
+    left.store.close();
+    Ok([ord - skipped - deferred, deferred, skipped])
 }
 
 fn add(ingest: &mut Ingest<Left>, rows: &Rows, row: usize) -> Result<()> {

@@ -28,6 +28,18 @@ const QUEUE_TABLES: [&CStr; 7] = [
 const CANONICAL_TABLES: [&CStr; 2] = [c"jobs_hot", c"scheduled_jobs"];
 const SHARED_TABLES: [&CStr; 2] = [c"job_unique_claims", c"queue_meta"];
 
+/// What is read before anything else is known. With a type of somebody's own, reading alone would run his code.
+const STATE_COLUMNS: [(&str, &CStr, Oid); 8] = [
+    ("storage_transition_state", c"singleton", pg_sys::BOOLOID),
+    ("storage_transition_state", c"current_engine", pg_sys::TEXTOID),
+    ("storage_transition_state", c"prepared_engine", pg_sys::TEXTOID),
+    ("storage_transition_state", c"state", pg_sys::TEXTOID),
+    ("storage_transition_state", c"details", pg_sys::JSONBOID),
+    ("runtime_storage_backends", c"backend", pg_sys::TEXTOID),
+    ("runtime_storage_backends", c"schema_name", pg_sys::TEXTOID),
+    ("schema_version", c"version", pg_sys::INT4OID),
+];
+
 /// Whose storage it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
@@ -170,6 +182,10 @@ impl AwaEngine {
         if let Some(table) = ["storage_transition_state", "schema_version"].iter().find(|table| !is_table(table, awa)) {
             return Err(Error::UnknownStorage(format!("there is no table {table}")));
         }
+        if let Some((table, column, _)) = STATE_COLUMNS.iter().find(|column| !has_column(column, awa)) {
+            let column = column.to_string_lossy();
+            return Err(Error::UnknownStorage(format!("table {table} has no column {column} of the known type")));
+        }
         // An awa too old to have queue storage is told from its version alone, and never the known one.
         let has_queue_storage = is_table("runtime_storage_backends", awa);
         let reads_version = version == Version::Checked || may_read("schema_version", awa);
@@ -227,6 +243,15 @@ fn relation(name: &str, schema: Oid) -> Option<Oid> {
 fn relation_c(name: &CStr, schema: Oid) -> Oid {
     // SAFETY: a C string that outlives the call.
     unsafe { pg_sys::get_relname_relid(name.as_ptr(), schema) }
+}
+
+/// Whether a table has the column, if the table is there.
+fn has_column((table, column, kind): &(&str, &CStr, Oid), schema: Oid) -> bool {
+    // SAFETY: any oid may be asked for, and the name is a C string.
+    relation(table, schema).is_none_or(|table| unsafe {
+        let number = pg_sys::get_attnum(table, column.as_ptr());
+        number > 0 && pg_sys::get_atttype(table, number) == *kind
+    })
 }
 
 fn is_table(name: &str, schema: Oid) -> bool {

@@ -13,7 +13,7 @@ const REPLACE: &str = include_str!("../sql/attach/replace.sql");
 const CREATE: &str = include_str!("../sql/attach/create.sql");
 const DROP: &str = include_str!("../sql/attach/drop.sql");
 
-const NAME: &str = "insert_job_compat";
+const NAME: &str = "awa.insert_job_compat";
 
 /// What awa's migrations lock: none runs beside this.
 const MIGRATIONS: i64 = 0x4157_415f_4d49_4752;

@@ -43,7 +43,7 @@ enum Dropped {
 /// Whether awa's clients call this extension's function.
 fn is_standing_in() -> bool {
     let is_ours = |function: Function| function.body == Body::Ours;
-    AwaEngine::is_there() && spi::connect(|session| Function::look_up(session)).is_some_and(is_ours)
+    AwaEngine::is_there() && spi::connect(Function::look_up).is_some_and(is_ours)
 }
 
 /// Read as the storage's owner: who drops a schema that holds a part of the extension need have no right to see jobs.

@@ -25,10 +25,14 @@ pub struct Held {
     pub fits: Cell<bool>,
 }
 
+/// Schema, priority, shard and queue.
 type Key = (Oid, i16, i16, String);
 
+/// The lanes held, and since when nothing has happened that would have let go of them.
+type Lanes = (Option<Moment>, HashMap<Key, Rc<Held>>);
+
 thread_local! {
-    static HELD: RefCell<(Option<Moment>, HashMap<Key, Rc<Held>>)> = RefCell::default();
+    static HELD: RefCell<Lanes> = RefCell::default();
 }
 
 impl Held {

@@ -69,8 +69,8 @@ impl RowType {
             return Err(Error::UnknownRow(format!("it has {} columns", columns.len())));
         }
         for (column, known) in columns.iter().zip(TYPES) {
-            // SAFETY: any oid may be asked for.
             let fits = match known {
+                // SAFETY: any oid may be asked for.
                 Oid::INVALID => unsafe { pg_sys::type_is_enum(column.atttypid) },
                 known => column.atttypid == known,
             };

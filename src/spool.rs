@@ -42,7 +42,8 @@ impl<const N: usize> Store<N> {
     fn beside<T>(&self, make: impl FnOnce() -> T) -> T {
         // SAFETY: context and owner outlive the store. An error in between ends the subtransaction, which puts its parent's owner back.
         unsafe {
-            let current = std::mem::replace(&mut *(&raw mut pg_sys::CurrentResourceOwner), self.owner);
+            let current = pg_sys::CurrentResourceOwner;
+            pg_sys::CurrentResourceOwner = self.owner;
             let made = PgMemoryContexts::For(self.memory).switch_to(|_| make());
             pg_sys::CurrentResourceOwner = current;
             made

@@ -143,8 +143,6 @@ statements! {
     LeftSegments "left_segments" [];
     /// Whether the caller may provision lanes.
     MayProvision "may_provision" [];
-    /// Whether the caller may write a lane's tables.
-    MayMakeLanes "may_make_lanes" [];
     /// Whether a lane is complete.
     LaneExists "lane_exists" [TEXTOID, INT2OID, INT2OID, TEXTOID];
     /// Whether the lane's row exists.

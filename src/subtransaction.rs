@@ -117,7 +117,7 @@ enum Failure {
     /// The server's, whole.
     Server(*mut pg_sys::ErrorData),
     /// One of Rust.
-    Rust(CaughtError),
+    Rust(Box<CaughtError>),
 }
 
 impl Failure {
@@ -125,7 +125,7 @@ impl Failure {
     /// The error has just been caught, and the memory context outlives this.
     unsafe fn of(error: CaughtError, memory: pg_sys::MemoryContext) -> Self {
         if !matches!(error, CaughtError::PostgresError(_)) {
-            return Self::Rust(error);
+            return Self::Rust(Box::new(error));
         }
         // SAFETY: the server still has the error on its stack, with fields that pgrx's own copy lacks, such as the constraint.
         unsafe {
@@ -163,7 +163,7 @@ fn check_statement_timeout() {
     // SAFETY: a setting and two clocks of the server, only read.
     let (limit, begun, now) =
         unsafe { (pg_sys::StatementTimeout, pg_sys::GetCurrentStatementStartTimestamp(), pg_sys::GetCurrentTimestamp()) };
-    if limit > 0 && now - begun >= i64::from(limit) * 1000 {
+    if limit > 0 && begun > 0 && now - begun >= i64::from(limit) * 1000 {
         pgrx::ereport!(ERROR, PgSqlErrorCode::ERRCODE_QUERY_CANCELED, "canceling statement due to statement timeout");
     }
 }

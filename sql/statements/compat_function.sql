@@ -6,7 +6,7 @@ SELECT pg_get_userbyid(function.proowner)::text,
             WHEN language.lanname = 'plpgsql' AND md5(function.prosrc) = 'b3cb4855099a9b19ba02b4bcad4c079d' THEN 'awas'
             ELSE 'other'
        END,
-       CASE WHEN function.proname <> 'insert_job_compat' THEN 'it is named ' || function.proname
+       CASE WHEN named.name <> 'awa.insert_job_compat' THEN 'it is named ' || named.name
             WHEN regexp_replace(pg_get_function_arguments(function.oid), '\s+', ' ', 'g') <> btrim(regexp_replace($text$
             p_kind text, p_queue text DEFAULT 'default'::text, p_args jsonb DEFAULT '{}'::jsonb, p_state awa.job_state
             DEFAULT 'available'::awa.job_state, p_priority smallint DEFAULT 2, p_max_attempts smallint DEFAULT 25, p_run_at
@@ -32,11 +32,12 @@ SELECT pg_get_userbyid(function.proowner)::text,
                 THEN 'the view awa.jobs has other columns'
        END,
        pg_get_functiondef(function.oid),
-       function.proname::text
+       named.name
   FROM pg_proc AS function
   JOIN pg_language AS language ON language.oid = function.prolang
  CROSS JOIN LATERAL (SELECT language.lanname = 'c' AND function.prosrc = 'awa_ingest_insert_job_compat' AS is_ours) AS body
- WHERE function.pronamespace = 'awa'::regnamespace AND function.prokind = 'f' AND (function.proname = 'insert_job_compat' OR body.is_ours)
+ CROSS JOIN LATERAL (SELECT format('%I.%I', function.pronamespace::regnamespace::text, function.proname) AS name) AS named
+ WHERE function.prokind = 'f' AND (function.pronamespace = 'awa'::regnamespace AND function.proname = 'insert_job_compat' OR body.is_ours)
  -- Others of the name, with other arguments, must not hide it; nor may it be hidden by another name.
  ORDER BY body.is_ours DESC,
           pg_get_function_identity_arguments(function.oid) LIKE 'p_kind text, p_queue text, p_args jsonb, %, p_ordering_key bytea' DESC,

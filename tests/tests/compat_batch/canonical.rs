@@ -8,7 +8,7 @@ use tokio_postgres::Client;
 
 use crate::calls::{Way, compat_batch, deferred, keyed, plain};
 use crate::last_jobs::canonical_with_extension;
-use crate::{attach, attached, numbers, old};
+use crate::{attach, attached, emptied, numbers, old};
 
 /// A database on the canonical engine, attached.
 pub async fn canonical() -> Db {
@@ -71,8 +71,9 @@ async fn awas_own() -> Client {
 async fn batches_equal_awas() {
     let awas = awas_own().await;
     let prepared: Vec<Row> = sent().iter().map(Row::prepared).collect();
+    let db = canonical().await;
     for way in Way::RAISING {
-        let ours = canonical().await.connect().await;
+        let ours = emptied(&db).await;
         way.enqueue(&ours, &prepared).await.unwrap_or_else(|error| panic!("{way:?}: {error:?}"));
         assert_equal(&awas, &ours, &format!("{way:?}")).await;
     }
@@ -82,8 +83,9 @@ async fn batches_equal_awas() {
 async fn batches_that_skip_equal_awas() {
     let awas = awas_own().await;
     let prepared: Vec<Row> = sent().iter().map(Row::prepared).collect();
+    let db = canonical().await;
     for way in Way::SKIPPING.into_iter().chain([Way::Returning]) {
-        let ours = canonical().await.connect().await;
+        let ours = emptied(&db).await;
         let outcomes = way.skip(&ours, &prepared).await.unwrap_or_else(|error| panic!("{way:?}: {error:?}"));
         assert!(outcomes.iter().flatten().count() == prepared.len() && outcomes.iter().flatten().is_sorted_by(|a, b| a < b));
         assert_equal(&awas, &ours, &format!("{way:?}, skipping")).await;
@@ -165,8 +167,9 @@ async fn refusals_are_the_same() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn large_batches_spill() {
+    let db = canonical().await;
     for way in [Way::Batch, Way::Copy, Way::CompatBatch] {
-        let client = canonical().await.connect().await;
+        let client = emptied(&db).await;
         client.batch_execute("SET awa_ingest.batch_memory = '64kB'; SET work_mem = '64kB'").await.unwrap();
         let sent: Vec<Row> = (0..5000)
             .map(|n| {

@@ -11,7 +11,7 @@ use crate::calls::{Way, deferred, keyed, plain, with_key};
 use crate::canonical::canonical;
 use crate::last_jobs::canonical_with_extension;
 use crate::old::{insert, insert_original, keep_original};
-use crate::{attach, numbers};
+use crate::{attach, emptied, numbers};
 
 /// A database on the canonical engine where awa's own function can still be called.
 async fn with_original() -> Db {
@@ -31,8 +31,9 @@ async fn assert_claims_belong(client: &Client, when: &str) {
 /// Both tables hold keys against each other, whoever wrote them.
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_conflict_with_awas() {
+    let db = with_original().await;
     for way in Way::SKIPPING.into_iter().chain([Way::Returning]) {
-        let client = with_original().await.connect().await;
+        let client = emptied(&db).await;
         insert_original(&client, &keyed(1, "q", 100)).await.expect("awa's");
         insert_original(&client, &deferred(keyed(2, "q", 101))).await.expect("awa's");
         let sent = [
@@ -118,8 +119,9 @@ async fn an_open_claim_is_waited_for() {
 /// Marks for awa's admin metadata, from which it counts.
 #[tokio::test(flavor = "multi_thread")]
 async fn admin_metadata_is_counted() {
+    let db = canonical().await;
     for way in Way::RAISING {
-        let client = canonical().await.connect().await;
+        let client = emptied(&db).await;
         client.batch_execute("SELECT awa.refresh_admin_metadata()").await.unwrap();
         way.enqueue(&client, &[plain("q", 0), deferred(plain("q", 1)), plain("q", 2), plain("p", 3)]).await.expect("jobs");
         client.batch_execute("SELECT awa.recompute_dirty_admin_metadata()").await.unwrap();

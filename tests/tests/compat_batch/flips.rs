@@ -8,7 +8,7 @@ use tokio_postgres::Client;
 
 use crate::calls::{Way, deferred, keyed, last_jobs, plain, shown};
 use crate::canonical::canonical;
-use crate::{numbers, old};
+use crate::{emptied, numbers, old};
 
 /// A state of awa's transition.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -113,9 +113,10 @@ async fn every_state_in_a_schema_of_its_own() {
 /// Another session flips the engine while a transaction is open: each statement goes where its snapshot says.
 #[tokio::test(flavor = "multi_thread")]
 async fn within_a_transaction() {
+    let db = canonical().await;
     for way in Way::SKIPPING {
-        let db = canonical().await;
-        let (client, operator) = (db.connect().await, db.connect().await);
+        let (client, operator) = (emptied(&db).await, db.connect().await);
+        State::Canonical.set(&operator, "awa").await;
         client.batch_execute("BEGIN").await.unwrap();
         way.skip(&client, &pair(0)).await.expect("canonical");
         State::Active.set(&operator, "awa").await;
@@ -131,10 +132,11 @@ async fn within_a_transaction() {
 /// once more at its end, may fail as such transactions do.
 #[tokio::test(flavor = "multi_thread")]
 async fn under_an_old_snapshot() {
+    let db = canonical().await;
     for level in ["REPEATABLE READ", "SERIALIZABLE"] {
         for way in Way::SKIPPING {
-            let db = canonical().await;
-            let (client, operator) = (db.connect().await, db.connect().await);
+            let (client, operator) = (emptied(&db).await, db.connect().await);
+            State::Canonical.set(&operator, "awa").await;
             client.batch_execute(&format!("BEGIN ISOLATION LEVEL {level}")).await.unwrap();
             way.skip(&client, &pair(0)).await.expect("canonical");
             State::Active.set(&operator, "awa").await;
@@ -175,6 +177,7 @@ async fn keys_are_kept_over_a_flip() {
 /// A COPY under way when the engine flips writes to neither.
 #[tokio::test(flavor = "multi_thread")]
 async fn during_a_copy() {
+    let db = canonical().await;
     for (before, after) in [
         (State::Canonical, State::Active),
         (State::Active, State::Canonical),
@@ -182,8 +185,7 @@ async fn during_a_copy() {
         (State::MixedTransition, State::Prepared),
     ] {
         for table in ["awa.ingest", "awa.ingest_skip_conflicts"] {
-            let db = canonical().await;
-            let observer = db.connect().await;
+            let observer = emptied(&db).await;
             before.set(&observer, "awa").await;
             let session = Session::open(&db).await;
             let mut copy: OpenCopy = session.copy(&format!("COPY {table} (kind, uniqueness) FROM STDIN WITH (FORMAT csv)")).await;

@@ -29,6 +29,23 @@ async fn attach(db: Db) -> Db {
     db
 }
 
+/// Takes everything out of the database that a job leaves there, lanes too. Cheaper than another database for each round of a loop.
+const EMPTY: &str = "TRUNCATE awa.ready_entries, awa.ready_segments, awa.deferred_jobs, awa.job_unique_claims, awa.queue_lanes,
+        awa.queue_enqueue_heads, awa.queue_claim_heads, awa.jobs_hot, awa.scheduled_jobs, awa.admin_dirty_queue_marks,
+        awa.admin_dirty_kind_marks, awa.queue_state_counts, awa.job_kind_catalog, awa.job_queue_catalog;
+    DO $$ DECLARE lane text; BEGIN
+        FOR lane IN SELECT format('awa.%I', relname) FROM pg_class
+            WHERE relnamespace = 'awa'::regnamespace AND relkind = 'S' AND relname ~ '^queue_(enqueue|claim)_seq_'
+        LOOP EXECUTE 'DROP SEQUENCE ' || lane; END LOOP;
+    END $$";
+
+/// A new session, to which the database is new.
+async fn emptied(db: &Db) -> Client {
+    let client = db.connect().await;
+    client.batch_execute(EMPTY).await.expect(EMPTY);
+    client
+}
+
 /// The columns of `table` that name its jobs, one value a row, in the order of their ids.
 async fn numbers(client: &Client, table: &str) -> Vec<i64> {
     let id = if table.ends_with("jobs_hot") || table.ends_with("scheduled_jobs") { "id" } else { "job_id" };

@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio_postgres::Client;
 
 use crate::calls::{Way, compat_batch, deferred, keyed, plain, skip_unique, with_key};
-use crate::{attached, numbers};
+use crate::{attached, emptied, numbers};
 
 /// All ways to skip, `RETURNING` among them.
 fn ways() -> impl Iterator<Item = Way> {
@@ -25,8 +25,9 @@ async fn claims(client: &Client) -> Vec<serde_json::Value> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_twice_in_the_batch_keeps_the_first_job() {
+    let db = attached().await;
     for way in ways() {
-        let client = attached().await.connect().await;
+        let client = emptied(&db).await;
         let batch =
             [keyed(2, "q", 0), plain("q", 1), keyed(1, "p", 2), keyed(2, "p", 3), deferred(keyed(1, "q", 4)), keyed(2, "q", 5)];
         assert_eq!(taken(&client, way, &batch).await, [true, true, true, false, false, false], "{way:?}");
@@ -39,8 +40,9 @@ async fn a_key_twice_in_the_batch_keeps_the_first_job() {
 /// A batch of which nothing is new is no error and takes no lane.
 #[tokio::test(flavor = "multi_thread")]
 async fn all_may_be_duplicates() {
+    let db = attached().await;
     for way in ways() {
-        let client = attached().await.connect().await;
+        let client = emptied(&db).await;
         let batch: Vec<_> = (0..50).map(|n| keyed(n as u32 % 5, "q", n)).collect();
         let outcomes = way.skip(&client, &batch).await.expect("the first");
         assert_eq!(outcomes.iter().map(Option::is_some).collect::<Vec<_>>(), (0..50).map(|n| n < 5).collect::<Vec<_>>(), "{way:?}");
@@ -56,8 +58,9 @@ async fn all_may_be_duplicates() {
 /// A key is held by a job in a state that its own states name, and asked for by one in such a state; which state that is does not matter.
 #[tokio::test(flavor = "multi_thread")]
 async fn states_say_who_claims() {
+    let db = attached().await;
     for way in ways() {
-        let client = attached().await.connect().await;
+        let client = emptied(&db).await;
         let batch = [
             deferred(with_key(plain("q", 0), 1, "10000000")),
             with_key(plain("q", 1), 1, "01000000"),
@@ -85,8 +88,9 @@ async fn states_say_who_claims() {
 /// Survivors keep the input's order in every lane, and close up.
 #[tokio::test(flavor = "multi_thread")]
 async fn survivors_keep_their_order_and_close_up() {
+    let db = attached().await;
     for way in ways() {
-        let client = attached().await.connect().await;
+        let client = emptied(&db).await;
         way.enqueue_or_skip(&client, &(0..30).map(|n| keyed(n * 3, "held", i64::from(n))).collect::<Vec<_>>()).await;
         client.batch_execute("TRUNCATE awa.ready_entries, awa.ready_segments").await.unwrap();
         let batch: Vec<_> = (0..90_u32)
@@ -126,9 +130,15 @@ impl Way {
 /// What is skipped leaves the caller's transaction as usable as before.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_transaction_goes_on() {
+    let db = attached().await;
     for way in ways() {
-        let client = attached().await.connect().await;
-        client.batch_execute("CREATE TABLE orders (n bigint); BEGIN; INSERT INTO orders VALUES (1); SAVEPOINT s").await.unwrap();
+        let client = emptied(&db).await;
+        client
+            .batch_execute(
+                "CREATE TABLE IF NOT EXISTS orders (n bigint); TRUNCATE orders; BEGIN; INSERT INTO orders VALUES (1); SAVEPOINT s",
+            )
+            .await
+            .unwrap();
         assert_eq!(taken(&client, way, &[keyed(1, "q", 0), keyed(1, "q", 1)]).await, [true, false], "{way:?}");
         client.batch_execute("INSERT INTO orders VALUES (2); RELEASE s").await.unwrap();
         assert_eq!(taken(&client, way, &[keyed(1, "q", 2), keyed(2, "q", 3)]).await, [false, true], "{way:?}");

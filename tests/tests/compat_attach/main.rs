@@ -3,6 +3,7 @@
 mod adopt;
 mod adopt_waiting;
 mod attach;
+mod attacks;
 mod awa_client;
 mod cases;
 mod detach;

@@ -119,16 +119,17 @@ pub fn detach(_call: &Call) -> Result<Option<Datum>> {
     spi::connect(|session| {
         lanes::lock_number(MIGRATIONS);
         let function = if AwaEngine::is_there() { Function::look_up(session) } else { None };
+        let original = original(session)?;
         match &function {
             Some(function) => function.check_owner()?,
-            None => check_owner_of_awa(session)?,
+            None if original.is_some() => check_owner_of_awa(session)?,
+            None => {}
         }
         let ours = function.filter(|function| function.body == Body::Ours);
         if let Some(renamed) = ours.as_ref().filter(|function| function.name != NAME) {
             return Err(Error::UnknownFunction(format!("it is named {}", renamed.name)));
         }
         let replaced = ours.is_some();
-        let original = original(session)?;
         if replaced && original.is_none() {
             return Err(Error::NothingSaved);
         }

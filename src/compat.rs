@@ -37,7 +37,10 @@ const ORDERING_KEY: usize = 11;
 /// Raises what awa's function raises: 23514 for limits, 22023 for a state that no new job has, 23502 without a kind, 23505 for a taken key;
 /// and refuses what awa's workers cannot read. Needs the rights that awa's function needs.
 pub fn insert_job_compat(call: &Call) -> Result<Option<Datum>> {
-    let seen = Seen::now()?;
+    let seen = Seen::now().map_err(|error| match error {
+        Error::UnknownStorage(what) => Error::Misfit(what),
+        error => error,
+    })?;
     if seen.storage.mode == Mode::Embedded {
         return Err(Error::NoAwa);
     }

@@ -82,6 +82,8 @@ pub enum Error {
     NotOwner(String),
     /// The function is replaced, and there is no original to go back to.
     NothingSaved,
+    /// Awa has a shape that the function in its place does not know.
+    Misfit(String),
     /// States are no eight bits: how many.
     BitLength(usize),
     /// `awa.jobs` has other columns: which.
@@ -148,6 +150,7 @@ impl Error {
             }
             Self::NotOwner(_) => "42501",
             Self::BitLength(_) => "22026",
+            Self::Misfit(_) => "55000",
             Self::WriteOnlyTable(_) | Self::VirtualColumn(_) => "0A000",
             Self::StorageChanged => "40001",
             Self::UnknownColumn(_) => "42703",
@@ -231,7 +234,9 @@ impl Error {
                  awa_ingest.",
             ),
             Self::NothingSaved => Some("Run awa's migrations again to have its own function back."),
-            Self::UnknownRow(_) => Some("Call awa_ingest.detach() to have awa's own function back, and upgrade awa_ingest."),
+            Self::Misfit(_) | Self::UnknownRow(_) => {
+                Some("Call awa_ingest.detach() to have awa's own function back, and upgrade awa_ingest.")
+            }
             Self::StillAttached => Some("SELECT awa_ingest.detach() gives awa its own function back."),
             Self::StorageChanged => Some("Send the jobs again."),
             Self::WriteOnlyTable(_) => Some(
@@ -255,7 +260,10 @@ impl Error {
             Self::MixedOwners(_) => {
                 Some("Lanes are created with the rights of that owner: give all tables and functions of awa one owner.")
             }
-            Self::UndeliveredJobs => Some("Work or move the jobs first, or SET awa_ingest.allow_drop = on to lose them."),
+            Self::UndeliveredJobs => Some(
+                "Work the jobs first, or move them into awa's storage with awa_ingest.adopt(), or SET awa_ingest.allow_drop = on to lose \
+                 them.",
+            ),
             _ => None,
         }
     }
@@ -285,7 +293,9 @@ impl Display for Error {
                 write!(f, "array \"{name}\" has {have} elements where the request has {want} jobs")
             }
             Self::ArrayDimensions(name) => write!(f, "array \"{name}\" has more than one dimension"),
-            Self::UnknownStorage(what) => write!(f, "the queue storage has a shape that awa_ingest does not know: {what}"),
+            Self::UnknownStorage(what) | Self::Misfit(what) => {
+                write!(f, "the queue storage has a shape that awa_ingest does not know: {what}")
+            }
             Self::StorageChanged => f.write_str("another queue storage became active while jobs streamed in"),
             Self::WriteOnlyTable(name) => write!(f, "foreign table \"{name}\" is write-only: it takes INSERT and COPY FROM"),
             Self::UnknownColumn(name) => write!(f, "jobs have no column \"{name}\""),

@@ -195,10 +195,13 @@ impl AwaEngine {
             false => Statement::Version,
         };
         let version = |rows: &Rows| if reads_version || !has_queue_storage { rows.get(0, 2) } else { Some(KNOWN_VERSION) };
-        let engine = |rows: &Rows| rows.first().map(|name| Self { name, schema: rows.get(0, 1), version: version(rows) });
+        let engine = |rows: &Rows| {
+            let hidden = rows.get(0, 3) == Some(true);
+            rows.first().filter(|_| !hidden).map(|name| Self { name, schema: rows.get(0, 1), version: version(rows) })
+        };
         let engine = session.query(statement, &Target::none(), &[], view, engine);
         match engine {
-            None => Err(Error::UnknownStorage("the row of storage_transition_state is missing".into())),
+            None => Err(Error::UnknownStorage("row security hides the row of storage_transition_state".into())),
             Some(engine) if !has_queue_storage && engine.version == Some(KNOWN_VERSION) => {
                 Err(Error::UnknownStorage("there is no table runtime_storage_backends".into()))
             }

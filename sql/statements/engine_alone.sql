@@ -5,6 +5,9 @@ SELECT COALESCE(NULLIF(btrim(CASE WHEN transition.state IN ('mixed_transition', 
                              END), ''), 'canonical'),
        COALESCE(NULLIF(transition.details ->> 'schema', ''),
                 (SELECT backend.schema_name FROM awa.runtime_storage_backends AS backend WHERE backend.backend = 'queue_storage'),
-                'awa')
-  FROM awa.storage_transition_state AS transition
- WHERE transition.singleton
+                'awa'),
+       NULL::integer,
+       transition.singleton IS NULL
+           AND (SELECT class.relrowsecurity FROM pg_class AS class WHERE class.oid = to_regclass('awa.storage_transition_state'))
+  FROM (VALUES (true)) AS always (singleton)
+  LEFT JOIN awa.storage_transition_state AS transition USING (singleton)

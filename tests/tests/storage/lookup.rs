@@ -171,6 +171,18 @@ async fn each_transition_state_is_known() {
     }
 }
 
+/// Without its row awa's state is canonical, for awa and so for us; but not where the row may only be hidden.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_state_is_canonical() {
+    let session = Db::awa().await.connect().await;
+    session.batch_execute("BEGIN; DELETE FROM awa.storage_transition_state").await.unwrap();
+    assert_eq!(lands_in(&session).await, "canonical");
+    session.batch_execute("ALTER TABLE awa.storage_transition_state ENABLE ROW LEVEL SECURITY").await.unwrap();
+    assert_eq!(refusal(&session).await, "55000");
+    session.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(lands_in(&session).await, "awa");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_custom_storage_schema_is_followed() {
     let db = Db::embedded().await;

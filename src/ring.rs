@@ -4,6 +4,7 @@
 //! a later range of the lane was written under, and workers would pass what lies between.
 #![allow(unsafe_code)]
 
+use crate::server;
 use crate::spi::{Session, View};
 use crate::statements::{Statement, Target};
 use crate::storage::Storage;
@@ -76,7 +77,7 @@ fn read(session: &Session, storage: &Storage) -> Result<(i32, i64)> {
 fn direct_partitions(storage: &Storage, slot: i32) -> Option<(Oid, Oid)> {
     let [ready, segments] = ["ready_entries", "ready_segments"].map(|name| {
         let (parent, partition) = storage.relation(name).zip(storage.relation(&format!("{name}_{slot}")))?;
-        (is_attached(partition) && may_insert(partition) && !has_own_rules(parent)).then_some(partition)
+        (is_attached(partition) && server::may(partition, pg_sys::ACL_INSERT) && !has_own_rules(parent)).then_some(partition)
     });
     // The rows' partition is locked already, as what decides. Writers lock what they write.
     segments.inspect(|partition| lock(*partition));
@@ -86,14 +87,6 @@ fn direct_partitions(storage: &Storage, slot: i32) -> Option<(Oid, Oid)> {
 fn is_attached(partition: Oid) -> bool {
     // SAFETY: any oid may be asked for.
     unsafe { pg_sys::get_rel_relispartition(partition) }
-}
-
-fn may_insert(relation: Oid) -> bool {
-    // SAFETY: the check takes any relation of the catalog and raises if it went away.
-    unsafe {
-        pg_sys::pg_class_aclcheck(relation, pg_sys::GetUserId(), pg_sys::ACL_INSERT as pg_sys::AclMode)
-            == pg_sys::AclResult::ACLCHECK_OK
-    }
 }
 
 fn has_own_rules(relation: Oid) -> bool {

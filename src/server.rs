@@ -3,7 +3,8 @@
 
 use crate::spi::Argument;
 use pgrx::IntoDatum;
-use pgrx::pg_sys::{self, Oid};
+use pgrx::pg_sys::{self, AclMode, Oid};
+use std::ffi::CStr;
 
 /// Where job ids come from. Ids are drawn ahead, more with every draw up to `most`, so that the ids of a call that takes long stay in
 /// few runs beside others that draw, too. What is left over is a gap.
@@ -67,4 +68,29 @@ pub fn transaction_clock() -> i64 {
 pub fn transaction() -> Argument {
     // SAFETY: called inside a transaction.
     unsafe { pg_sys::GetCurrentTransactionIdIfAny() }.into_datum()
+}
+
+/// Whether the current user has a right on a table, one of the server's `ACL_` bits.
+pub fn may(table: Oid, right: u32) -> bool {
+    // SAFETY: the check takes any relation of the catalog, and raises if it went away.
+    unsafe { pg_sys::pg_class_aclcheck(table, pg_sys::GetUserId(), right as AclMode) == pg_sys::AclResult::ACLCHECK_OK }
+}
+
+/// Gives a setting another value until `AtEOXact_GUC` closes the level returned, or until the (sub)transaction ends.
+pub fn set_for_now(name: &CStr, value: &CStr) -> i32 {
+    // SAFETY: two C strings that outlive the call, which copies them.
+    unsafe {
+        let level = pg_sys::NewGUCNestLevel();
+        pg_sys::set_config_option(
+            name.as_ptr(),
+            value.as_ptr(),
+            pg_sys::GucContext::PGC_USERSET,
+            pg_sys::GucSource::PGC_S_SESSION,
+            pg_sys::GucAction::GUC_ACTION_SAVE,
+            true,
+            0,
+            false,
+        );
+        level
+    }
 }

@@ -3,6 +3,7 @@
 //! pgrx's own client can neither register a tuplestore as a relation nor read with a snapshot newer than the transaction's.
 #![allow(unsafe_code)]
 
+use crate::server;
 use crate::statements::{Statement, Target};
 use pgrx::pg_sys::{self, Datum, Oid};
 use pgrx::{FromDatum, IntoDatum};
@@ -51,24 +52,9 @@ const SEARCH_PATH: &CStr = c"pg_catalog, pg_temp";
 /// Functions have this search path from their declaration; a foreign table is written to with the caller's. Returns the level of
 /// settings to go back to, where there is a difference.
 fn pin_search_path() -> Option<i32> {
-    // SAFETY: the setting's variable is a C string; the level that is opened is closed by the caller, or by the transaction's end.
-    unsafe {
-        if CStr::from_ptr(pg_sys::namespace_search_path) == SEARCH_PATH {
-            return None;
-        }
-        let level = pg_sys::NewGUCNestLevel();
-        pg_sys::set_config_option(
-            c"search_path".as_ptr(),
-            SEARCH_PATH.as_ptr(),
-            pg_sys::GucContext::PGC_USERSET,
-            pg_sys::GucSource::PGC_S_SESSION,
-            pg_sys::GucAction::GUC_ACTION_SAVE,
-            true,
-            0,
-            false,
-        );
-        Some(level)
-    }
+    // SAFETY: the setting's variable is a C string.
+    let current = unsafe { CStr::from_ptr(pg_sys::namespace_search_path) };
+    (current != SEARCH_PATH).then(|| server::set_for_now(c"search_path", SEARCH_PATH))
 }
 
 /// An argument: its datum, or `None` for NULL.

@@ -3,6 +3,7 @@
 //! that one of them changed.
 #![allow(unsafe_code)]
 
+use crate::server;
 use crate::spi::{Rows, Session, View, argument, renew_catalogs};
 use crate::statements::{Statement, Target};
 use awa_ingest_core::error::{Error, Result};
@@ -263,11 +264,7 @@ fn is_table(name: &str, schema: Oid) -> bool {
 }
 
 fn may_read(table: &str, schema: Oid) -> bool {
-    // SAFETY: the check takes any oid of the catalog, and tells a missing one.
-    relation(table, schema).is_some_and(|table| unsafe {
-        pg_sys::pg_class_aclcheck(table, pg_sys::GetUserId(), pg_sys::ACL_SELECT as pg_sys::AclMode)
-            == pg_sys::AclResult::ACLCHECK_OK
-    })
+    relation(table, schema).is_some_and(|table| server::may(table, pg_sys::ACL_SELECT))
 }
 
 /// What awa's installer takes as the name of a storage schema.

@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 use crate::changes::Moment;
+use crate::server;
 use pgrx::PgTryBuilder;
 use pgrx::pg_sys::panic::CaughtError;
 use pgrx::{PgSqlErrorCode, pg_sys};
@@ -171,21 +172,7 @@ fn check_statement_timeout() {
 /// Sets lock_timeout. Returns the level of settings to go back to.
 fn limit_locks(milliseconds: i32) -> i32 {
     let value = CString::new(milliseconds.to_string()).unwrap_or_default();
-    // SAFETY: two C strings; the level is closed by the caller, or by the subtransaction's end.
-    unsafe {
-        let level = pg_sys::NewGUCNestLevel();
-        pg_sys::set_config_option(
-            c"lock_timeout".as_ptr(),
-            value.as_ptr(),
-            pg_sys::GucContext::PGC_USERSET,
-            pg_sys::GucSource::PGC_S_SESSION,
-            pg_sys::GucAction::GUC_ACTION_SAVE,
-            true,
-            0,
-            false,
-        );
-        level
-    }
+    server::set_for_now(c"lock_timeout", &value)
 }
 
 /// Lets the others go on: two that gave up together must not come back together.

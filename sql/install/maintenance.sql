@@ -89,8 +89,7 @@ SELECT database.datname AS database, lock.pid,
       SELECT run.error, run.started_at
         FROM awa_ingest.maintenance_runs AS run
        WHERE run.outcome = 'failed' AND database.datname = pg_catalog.current_database()
-         AND (run.task = 'statistics') = (lock.objid = 3)
-       ORDER BY run.id DESC
+        ORDER BY run.id DESC
        LIMIT 1) AS failure ON lock.objid > 1
  WHERE lock.locktype = 'userlock' AND lock.classid = 6512 AND lock.granted;
 COMMENT ON VIEW awa_ingest.workers IS

@@ -115,8 +115,8 @@ impl Run {
     }
 
     /// The user's wish to stop, which is not an outcome to go on from.
-    pub fn is_interruption(&self) -> bool {
-        self.failure.as_ref().is_some_and(|failure| failure.code() == PgSqlErrorCode::ERRCODE_QUERY_CANCELED)
+    pub fn interruption(&mut self) -> Option<Failure> {
+        self.failure.take_if(|failure| failure.code() == PgSqlErrorCode::ERRCODE_QUERY_CANCELED)
     }
 
     /// The columns of `awa_ingest.run_maintenance`, in order.

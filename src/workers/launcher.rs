@@ -37,7 +37,8 @@ pub extern "C-unwind" fn awa_ingest_launcher_main(_argument: Datum) {
             }
         };
     }
-    process::exit(0)
+    // As the server's own launchers do, so that it is started again unless the server stops.
+    process::exit(1)
 }
 
 /// A database that can be connected to.
@@ -50,7 +51,7 @@ struct Database {
 struct Launcher {
     /// When workers were last started.
     started: HashMap<Oid, Instant>,
-    /// The server had no slot for a worker, and its log says so.
+    /// The server had no slot for a worker, and its log says so, since all had what they want.
     complained: bool,
 }
 
@@ -77,6 +78,7 @@ impl Launcher {
                 _ => {}
             }
         }
+        self.complained &= !settled;
         settled
     }
 
@@ -88,7 +90,6 @@ impl Launcher {
         match start_maintenance(database.oid, Keeper::Launcher) {
             Some(_) => {
                 self.started.insert(database.oid, Instant::now());
-                self.complained = false;
             }
             None if !self.complained => {
                 self.complained = true;

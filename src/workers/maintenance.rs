@@ -204,7 +204,7 @@ impl Worker {
             let step = process::transaction(|| {
                 let run = pass.step(Rights::Owner);
                 let run = run.unwrap_or_else(|error| Some(maintenance::refused(task, &error)));
-                let Some(run) = run else { return None };
+                let run = run?;
                 spi::connect(|session| self.recorder.record(session, &run));
                 Some(run.error.is_some())
             });

@@ -48,10 +48,11 @@ fn owner(session: &Session, schema: &str, tables: &[(&str, &str)], function: Opt
     owner.map(|oid| Oid::from(oid as u32)).ok_or_else(|| Error::MixedOwners(schema.to_owned()))
 }
 
-/// The storage that takes jobs now, looked up with the rights of its owner: even to look runs what is his.
+/// The storage that takes jobs now, looked up with the rights of its owner: even to look runs what is his, such as the functions of a
+/// policy.
 pub fn resolve(session: &Session) -> Result<Storage> {
     let look_up = || Storage::resolve(session, View::Caller, Version::Checked);
-    if AwaEngine::is_there() { act_as(of_state(session)?, look_up) } else { look_up() }
+    if AwaEngine::is_there() { act_as_restricted(of_state(session)?, look_up) } else { look_up() }
 }
 
 /// Runs `work` as `role`, and without the right to become another.

@@ -12,8 +12,9 @@ use std::collections::HashMap;
 use std::ffi::CStr;
 use std::time::{Duration, Instant};
 
-/// Sleep while all is as it should be: so long may a database that was copied from one with the extension wait for its worker.
-const LONG: Duration = Duration::from_secs(5);
+/// Sleep while all is as it should be. Whoever drops or copies a database waits five seconds for its worker to leave it, and in the middle of
+/// a query a worker does not look.
+const LONG: Duration = Duration::from_secs(1);
 /// Sleep while a worker is to be started.
 const SHORT: Duration = Duration::from_millis(200);
 
@@ -66,7 +67,11 @@ impl Launcher {
         for database in &existing {
             let is_served = served.as_ref().is_none_or(|served| served.contains(&database.name));
             match databases::look_up(database.oid) {
-                Some((_, worker)) if worker != 0 && !is_served => process::signal(worker, libc::SIGTERM),
+                Some((_, worker)) if worker != 0 => {
+                    if !is_served || locks::database_is_wanted(database.oid) {
+                        process::signal(worker, libc::SIGTERM);
+                    }
+                }
                 Some((State::Unknown | State::Present, 0)) if is_served => {
                     settled = false;
                     self.start(database);

@@ -96,7 +96,7 @@ pub fn sleep(longest: Duration) -> bool {
 }
 
 /// Signal barriers, above all. A cancellation that came when there was nothing to cancel is not meant for what comes next.
-fn answer_interrupts() {
+pub fn answer_interrupts() {
     if is_stopping() {
         return;
     }

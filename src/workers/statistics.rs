@@ -42,6 +42,7 @@ fn refresh(database: Oid) {
                 pass.is_over()
             })
         });
+        process::answer_interrupts();
         match step {
             Ok(true) => break,
             Ok(false) => {}

@@ -93,3 +93,30 @@ async fn nobody_can_keep_a_worker_away() {
     run(&client, &["SELECT awa_ingest.start_worker()"]).await;
     worker(&client).await;
 }
+
+/// To find the storage is to read tables of somebody else, whose policies are code.
+#[tokio::test]
+async fn a_policy_cannot_leave_anything_for_a_superuser_either() {
+    let (db, owner, client) = with_worker().await;
+    let own = db.connect_as(&owner).await;
+    run(
+        &own,
+        &[
+            "CREATE TABLE awa.bait (n integer)",
+            "CREATE FUNCTION awa.rise() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                EXECUTE format('ALTER ROLE %I SUPERUSER', current_setting('awa.attacker')); RETURN NULL; END $$",
+            "CREATE CONSTRAINT TRIGGER rise AFTER INSERT ON awa.bait DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION awa.rise()",
+            "CREATE FUNCTION awa.lure() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN INSERT INTO awa.bait VALUES (1); RETURN true; END $$",
+            "ALTER TABLE awa.storage_transition_state ENABLE ROW LEVEL SECURITY",
+            "ALTER TABLE awa.storage_transition_state FORCE ROW LEVEL SECURITY",
+            "CREATE POLICY lure ON awa.storage_transition_state USING (awa.lure())",
+        ],
+    )
+    .await;
+    run(&client, &[&format!("ALTER DATABASE {} SET awa.attacker = '{owner}'", db.name()), "SELECT awa_ingest.start_worker()"])
+        .await;
+    wait_for_run(&client, "task = 'prune' AND outcome = 'failed' AND sqlstate = '42501'").await;
+    wait_for_run(&client, "task = 'statistics' AND outcome = 'failed'").await;
+    let risen = format!("SELECT rolsuper FROM pg_roles WHERE rolname = '{owner}'");
+    assert!(!client.query_one(&risen, &[]).await.expect(&risen).get::<_, bool>(0));
+}

@@ -24,8 +24,9 @@ pub fn oldest(session: &Session, storage: &Storage, ring: Ring, number: &Cell<Op
     subtransaction::within(PATIENCE, || {
         // 1. Without locks: they are written to the log, and an idle ring is looked at every second.
         let Some(slot) = ring.oldest(session, storage) else { return Done::nothing(Outcome::Noop(None)) };
-        number.set(Some(slot.number));
-        match slot.look(session) {
+        let found = slot.look(session);
+        number.set((found != Found::Empty).then_some(slot.number));
+        match found {
             Found::Empty => return Done::nothing(Outcome::Noop(None)),
             Found::Active(reason) => return Done::nothing(Outcome::SkippedActive(reason)),
             Found::CountsOnly | Found::Prunable => {}

@@ -17,6 +17,7 @@ mod server;
 mod stats;
 mod stores;
 mod targets;
+mod upkeep;
 mod watch;
 
 use candidates::NAMES;
@@ -53,6 +54,10 @@ struct Options {
     #[arg(long)]
     quick: bool,
 
+    /// Only what the upkeep costs, and what delays it; without options that choose paths or sizes, this comes last
+    #[arg(long)]
+    upkeep: bool,
+
     /// Repeat this path, with the first of the sizes, until Ctrl-C: for a profiler
     #[arg(long, value_name = "PATH", value_parser = PossibleValuesParser::new(NAMES))]
     profile_hold: Option<String>,
@@ -83,6 +88,10 @@ impl Options {
         sizes.iter().flat_map(of_size).filter(wanted).chain(replay).collect()
     }
 
+    fn takes_all(&self) -> bool {
+        self.sizes.is_empty() && self.only.is_empty() && self.unique.is_none() && self.profile_hold.is_none()
+    }
+
     fn wants(&self, name: &str) -> bool {
         match &self.profile_hold {
             Some(held) => held == name,
@@ -98,12 +107,22 @@ async fn main() -> Result<()> {
     // Registered before the server starts, so that from here on a signal ends the run through the guard.
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let server = Server::start()?;
     tokio::select! {
-        result = run(&options, &server) => result,
+        result = measure(&options) => result,
         _ = interrupt.recv() => bail!("interrupted"),
         _ = terminate.recv() => bail!("terminated"),
     }
+}
+
+async fn measure(options: &Options) -> Result<()> {
+    if !options.upkeep {
+        run(options, &Server::start("")?).await?;
+    }
+    if options.upkeep || options.takes_all() {
+        let plan = upkeep::Plan::new(usize::from(options.rounds).min(3), options.quick);
+        upkeep::run(&Server::start(upkeep::SETTINGS)?, plan).await?;
+    }
+    Ok(())
 }
 
 async fn run(options: &Options, server: &Server) -> Result<()> {

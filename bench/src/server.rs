@@ -32,8 +32,8 @@ struct User {
 }
 
 impl Server {
-    /// Initialises and starts a server from the programs in `AWA_INGEST_PG_BIN`.
-    pub fn start() -> Result<Self> {
+    /// Initialises and starts a server from the programs in `AWA_INGEST_PG_BIN`, with further lines of configuration.
+    pub fn start(settings: &str) -> Result<Self> {
         let bin = env::var_os("AWA_INGEST_PG_BIN")
             .context("AWA_INGEST_PG_BIN is not set: the folder with initdb, postgres and pg_ctl")?;
         let folder = env::temp_dir().join(format!("awa_ingest_bench.{}", process::id()));
@@ -45,7 +45,7 @@ impl Server {
         if let Some(user) = server.user {
             chown(&server.folder, Some(user.uid), Some(user.gid))?;
         }
-        server.initialise()?;
+        server.initialise(settings)?;
         server.run("pg_ctl", &["start", "-w", "-l", "log"])?;
         Ok(server)
     }
@@ -55,11 +55,11 @@ impl Server {
         &self.folder
     }
 
-    fn initialise(&self) -> Result<()> {
+    fn initialise(&self, settings: &str) -> Result<()> {
         self.run("initdb", &["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N"])?;
         let config = self.folder.join("data/postgresql.conf");
         let mut file = OpenOptions::new().append(true).open(&config)?;
-        writeln!(file, "{SETTINGS}unix_socket_directories = '{}'", self.folder.display())?;
+        writeln!(file, "{SETTINGS}{settings}unix_socket_directories = '{}'", self.folder.display())?;
         Ok(())
     }
 

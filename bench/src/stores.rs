@@ -104,9 +104,7 @@ impl Stores {
 
     /// The server's own idea of its version and of today.
     pub async fn version_and_date(&self) -> Result<(String, String)> {
-        let sql = "SELECT current_setting('server_version'), current_date::text";
-        let row = self.awa.query_one(sql, &[]).await?;
-        Ok((row.get(0), row.get(1)))
+        version_and_date(&self.awa).await
     }
 
     /// A connection of its own for a candidate.
@@ -164,7 +162,7 @@ impl Stores {
     }
 }
 
-async fn connect(socket: &str, database: &str) -> Result<Client> {
+pub async fn connect(socket: &str, database: &str) -> Result<Client> {
     let (client, connection) = tokio_postgres::Config::new()
         .host_path(socket)
         .user("postgres")
@@ -180,7 +178,7 @@ async fn connect(socket: &str, database: &str) -> Result<Client> {
     Ok(client)
 }
 
-async fn pool(socket: &str, database: &str) -> Result<PgPool> {
+pub async fn pool(socket: &str, database: &str) -> Result<PgPool> {
     let options =
         PgConnectOptions::new_without_pgpass().socket(socket).username("postgres").database(database).disable_statement_logging();
     // The pool's ping before each use is a round trip that is not awa's to pay.
@@ -188,18 +186,24 @@ async fn pool(socket: &str, database: &str) -> Result<PgPool> {
     Ok(pool.connect_with(options).await?)
 }
 
-async fn create_database(socket: &str, database: &str) -> Result<Client> {
+pub async fn version_and_date(client: &Client) -> Result<(String, String)> {
+    let sql = "SELECT current_setting('server_version'), current_date::text";
+    let row = client.query_one(sql, &[]).await?;
+    Ok((row.get(0), row.get(1)))
+}
+
+pub async fn create_database(socket: &str, database: &str) -> Result<Client> {
     connect(socket, "postgres").await?.batch_execute(&format!("CREATE DATABASE {database}")).await?;
     connect(socket, database).await
 }
 
-async fn database_with_awa(socket: &str, database: &str) -> Result<Client> {
+pub async fn database_with_awa(socket: &str, database: &str) -> Result<Client> {
     let client = create_database(socket, database).await?;
     migrate(&pool(socket, database).await?, &client).await?;
     Ok(client)
 }
 
-async fn create_extension(client: &Client) -> Result<()> {
+pub async fn create_extension(client: &Client) -> Result<()> {
     client.batch_execute("CREATE EXTENSION awa_ingest").await.context("cannot create the extension")
 }
 

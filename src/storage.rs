@@ -264,7 +264,7 @@ fn is_table(name: &str, schema: Oid) -> bool {
 }
 
 fn may_read(table: &str, schema: Oid) -> bool {
-    relation(table, schema).is_some_and(|table| server::may(table, pg_sys::ACL_SELECT))
+    relation(table, schema).is_some_and(server::may_select)
 }
 
 /// What awa's installer takes as the name of a storage schema.

@@ -10,7 +10,7 @@ use pgrx::PgTryBuilder;
 use pgrx::pg_sys::panic::CaughtError;
 use pgrx::{PgSqlErrorCode, pg_sys};
 use std::cell::Cell;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
@@ -78,30 +78,9 @@ impl Limit {
 /// `None` if it met a deadlock, or waited for too long. What it did is rolled back then, and also before any other error goes on: whoever
 /// catches that must find the subtransaction that he began.
 fn attempt_once<T>(limit: Limit, work: &mut impl FnMut() -> T) -> Option<T> {
-    // SAFETY: the subtransaction is ended on every way out, and memory context and resource owner are put back, as procedural languages do.
-    let outcome = unsafe {
-        let (memory, owner) = (pg_sys::CurrentMemoryContext, pg_sys::CurrentResourceOwner);
-        pg_sys::BeginInternalSubTransaction(std::ptr::null());
-        pg_sys::MemoryContextSwitchTo(memory);
-        let work = AssertUnwindSafe(|| {
-            let level = match limit {
-                Limit::Own(milliseconds) => Some(limit_locks(milliseconds)),
-                Limit::Users => None,
-            };
-            let done = work();
-            if let Some(level) = level {
-                pg_sys::AtEOXact_GUC(true, level);
-            }
-            Ok(done)
-        });
-        let outcome = PgTryBuilder::new(work).catch_others(|error| Err(Failure::of(error, memory))).execute();
-        match outcome {
-            Ok(_) => pg_sys::ReleaseCurrentSubTransaction(),
-            Err(_) => pg_sys::RollbackAndReleaseCurrentSubTransaction(),
-        }
-        pg_sys::MemoryContextSwitchTo(memory);
-        pg_sys::CurrentResourceOwner = owner;
-        outcome
+    let outcome = match limit {
+        Limit::Own(milliseconds) => attempt(|| within(milliseconds, &mut *work)),
+        Limit::Users => attempt(&mut *work),
     };
     match outcome {
         Ok(done) => Some(done),
@@ -113,8 +92,41 @@ fn attempt_once<T>(limit: Limit, work: &mut impl FnMut() -> T) -> Option<T> {
     }
 }
 
+/// Runs `work` in a subtransaction. An error is caught, and what `work` did is rolled back.
+pub fn attempt<T>(work: impl FnOnce() -> T) -> Result<T, Failure> {
+    attempt_keeping(work, |_| true)
+}
+
+/// The same, but what `work` did is rolled back as well where its result says that it is not to be kept.
+pub fn attempt_keeping<T>(work: impl FnOnce() -> T, keeps: impl FnOnce(&T) -> bool) -> Result<T, Failure> {
+    // SAFETY: the subtransaction is ended on every way out, and memory context and resource owner are put back, as procedural languages do.
+    unsafe {
+        let (memory, owner) = (pg_sys::CurrentMemoryContext, pg_sys::CurrentResourceOwner);
+        pg_sys::BeginInternalSubTransaction(std::ptr::null());
+        pg_sys::MemoryContextSwitchTo(memory);
+        let work = AssertUnwindSafe(|| Ok(work()));
+        let outcome = PgTryBuilder::new(work).catch_others(|error| Err(Failure::of(error, memory))).execute();
+        match &outcome {
+            Ok(done) if keeps(done) => pg_sys::ReleaseCurrentSubTransaction(),
+            _ => pg_sys::RollbackAndReleaseCurrentSubTransaction(),
+        }
+        pg_sys::MemoryContextSwitchTo(memory);
+        pg_sys::CurrentResourceOwner = owner;
+        outcome
+    }
+}
+
+/// Runs `work` with another lock_timeout.
+pub fn within<T>(milliseconds: i32, work: impl FnOnce() -> T) -> T {
+    let level = limit_locks(milliseconds);
+    let done = work();
+    // SAFETY: the level was just opened; after an error the subtransaction's end closes it.
+    unsafe { pg_sys::AtEOXact_GUC(true, level) };
+    done
+}
+
 /// An error that was caught.
-enum Failure {
+pub enum Failure {
     /// The server's, whole.
     Server(*mut pg_sys::ErrorData),
     /// One of Rust.
@@ -135,19 +147,50 @@ impl Failure {
         }
     }
 
+    /// Its SQLSTATE.
+    pub fn code(&self) -> PgSqlErrorCode {
+        match self {
+            // SAFETY: the copy that `of` made.
+            Self::Server(data) => PgSqlErrorCode::from(unsafe { (**data).sqlerrcode }),
+            Self::Rust(error) => match &**error {
+                CaughtError::ErrorReport(report) | CaughtError::RustPanic { ereport: report, .. } => report.sql_error_code(),
+                CaughtError::PostgresError(report) => report.sql_error_code(),
+            },
+        }
+    }
+
+    /// Its message.
+    pub fn message(&self) -> String {
+        match self {
+            // SAFETY: the copy that `of` made; the server's messages are C strings.
+            Self::Server(data) => unsafe {
+                let message = (**data).message;
+                if message.is_null() { String::new() } else { CStr::from_ptr(message).to_string_lossy().into_owned() }
+            },
+            Self::Rust(error) => match &**error {
+                CaughtError::ErrorReport(report) | CaughtError::RustPanic { ereport: report, .. } => report.message().to_owned(),
+                CaughtError::PostgresError(report) => report.message().to_owned(),
+            },
+        }
+    }
+
+    /// Whether others were in the way: a lock was not to be had in time, or the wait for it stood in a circle.
+    pub fn is_contention(&self) -> bool {
+        matches!(self.code(), PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE | PgSqlErrorCode::ERRCODE_T_R_DEADLOCK_DETECTED)
+    }
+
     fn is_worth_another(&self, limit: Limit) -> bool {
-        let Self::Server(data) = self else { return false };
-        // SAFETY: the copy that `of` made.
-        match PgSqlErrorCode::from(unsafe { (**data).sqlerrcode }) {
+        match self.code() {
             PgSqlErrorCode::ERRCODE_T_R_DEADLOCK_DETECTED => true,
             PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE => matches!(limit, Limit::Own(_)),
             _ => false,
         }
     }
 
+    /// Raises it as it was.
     // Not every version's header says that the server's function does not return.
     #[allow(unreachable_code)]
-    fn raise(self) -> ! {
+    pub fn raise(self) -> ! {
         match self {
             Self::Rust(error) => error.rethrow(),
             Self::Server(data) => {
@@ -160,7 +203,7 @@ impl Failure {
 }
 
 /// Where both were due, the server has reported the lock's timeout only, and forgotten the statement's.
-fn check_statement_timeout() {
+pub fn check_statement_timeout() {
     // SAFETY: a setting and two clocks of the server, only read.
     let (limit, begun, now) =
         unsafe { (pg_sys::StatementTimeout, pg_sys::GetCurrentStatementStartTimestamp(), pg_sys::GetCurrentTimestamp()) };

@@ -39,6 +39,10 @@ pub fn repair_lane_sequence(call: &Call) -> Result<Option<Datum>> {
         Some(problem) if problem.statements.is_empty() => return Err(Error::BeyondRepair(name.to_owned(), problem.detail)),
         Some(problem) => run(&problem.statements),
     };
+    // GRANT only warns who has a privilege without the right to pass it on.
+    if outcome == "repaired" && spi::connect(|session| problem(session, schema, name))?.is_some() {
+        return Err(Error::NotOwnerOfSequence(name.to_owned()));
+    }
     Ok(outcome.into_datum())
 }
 

@@ -35,3 +35,4 @@ SELECT lane.queue, lane.priority, lane.shard,
       WHERE segment.queue = lane.queue AND segment.priority = lane.priority AND segment.enqueue_shard = lane.shard
       ORDER BY segment.next_lane_seq DESC
       LIMIT 1) AS newest ON true
+ ORDER BY lane.queue, lane.priority, lane.shard

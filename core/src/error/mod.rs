@@ -116,6 +116,8 @@ pub enum Error {
     LostSequence(String, &'static str),
     /// A lane's sequence for which there is no safe repair: its name, and what is wrong.
     BeyondRepair(String, String),
+    /// Repairing a lane's sequence takes more rights than the caller has: its name.
+    NotOwnerOfSequence(String),
     /// Unique keys can be neither taken nor seen to be taken.
     ClaimsHidden,
     /// A trigger or rule left out rows: of which table, and how many.
@@ -153,7 +155,7 @@ impl Error {
             Self::NoLanes | Self::NoAwa | Self::UnknownFunction(_) | Self::NothingSaved | Self::UnknownRow(_) | Self::NotInAwa => {
                 "55000"
             }
-            Self::NotOwner(_) => "42501",
+            Self::NotOwner(_) | Self::NotOwnerOfSequence(_) => "42501",
             Self::BitLength(_) => "22026",
             Self::Misfit(_) => "55000",
             Self::WriteOnlyTable(_) | Self::VirtualColumn(_) => "0A000",
@@ -261,6 +263,9 @@ impl Error {
                 Some("Repair the lane before enqueueing to it: awa_ingest.provision_lane makes what is missing.")
             }
             Self::LostSequence(..) => Some("awa_ingest.lane_sequence_problems() says how it can be repaired."),
+            Self::NotOwnerOfSequence(_) => {
+                Some("able_roles of awa_ingest.lane_sequence_problems() are the roles that can repair it.")
+            }
             Self::BeyondRepair(..) => Some("Put it right by hand, while the queue has neither producers nor workers."),
             Self::ClaimsHidden => Some("Look for row security and triggers on job_unique_claims."),
             Self::RowsLeftOut(..) => Some("Look for triggers and rules on the table that skip rows."),
@@ -329,6 +334,7 @@ impl Display for Error {
                     "lane {lane} has lost its {side} sequence, and a new one would begin below positions that were handed out"
                 )
             }
+            Self::NotOwnerOfSequence(name) => write!(f, "must be owner of sequence {name}"),
             Self::BeyondRepair(name, what) => write!(f, "sequence \"{name}\" has no safe repair: {what}"),
             Self::ClaimsHidden => f.write_str("unique keys can be neither claimed nor seen to be claimed"),
             Self::RowsLeftOut(table, count) => write!(f, "{count} rows were left out of table {table}"),

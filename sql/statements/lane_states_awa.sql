@@ -5,30 +5,37 @@ WITH lane AS MATERIALIZED (
       FULL JOIN {storage}.queue_claim_heads AS claim USING (queue, priority, enqueue_shard)
       LEFT JOIN pg_class AS sequence
         ON sequence.relnamespace = to_regnamespace(quote_ident($1)) AND sequence.relname = claim.seq_name AND sequence.relkind = 'S'
+), gone AS MATERIALIZED (
+    SELECT lane.queue, lane.priority, lane.shard, count(*) AS jobs
+      FROM lane
+      JOIN {storage}.ready_tombstones AS tombstone
+        ON tombstone.queue = lane.queue AND tombstone.priority = lane.priority AND tombstone.enqueue_shard = lane.shard
+       AND tombstone.lane_seq >= lane.claimed
+     GROUP BY lane.queue, lane.priority, lane.shard
 )
 SELECT lane.queue, lane.priority, lane.shard,
-       CASE WHEN lane.claimed IS NOT NULL THEN COALESCE(waiting.jobs, 0) END, waiting.oldest, newest.created_at
+       CASE WHEN lane.claimed IS NOT NULL THEN COALESCE(waiting.jobs, 0) - COALESCE(gone.jobs, 0) END,
+       CASE WHEN gone.jobs IS NULL THEN waiting.oldest
+            ELSE (SELECT min(segment.first_run_at)
+                    FROM {storage}.ready_segments AS segment
+                   WHERE segment.queue = lane.queue AND segment.priority = lane.priority AND segment.enqueue_shard = lane.shard
+                     AND segment.next_lane_seq > lane.claimed
+                     AND segment.next_lane_seq - GREATEST(segment.first_lane_seq, lane.claimed)
+                         > (SELECT count(*)
+                              FROM {storage}.ready_tombstones AS tombstone
+                             WHERE tombstone.queue = lane.queue AND tombstone.priority = lane.priority
+                               AND tombstone.enqueue_shard = lane.shard AND tombstone.lane_seq < segment.next_lane_seq
+                               AND tombstone.lane_seq >= GREATEST(segment.first_lane_seq, lane.claimed)))
+       END,
+       newest.created_at
   FROM lane
+  LEFT JOIN gone ON gone.queue = lane.queue AND gone.priority = lane.priority AND gone.shard = lane.shard
  CROSS JOIN LATERAL (
-     SELECT count(*) AS count
-       FROM {storage}.ready_tombstones AS tombstone
-      WHERE tombstone.queue = lane.queue AND tombstone.priority = lane.priority AND tombstone.enqueue_shard = lane.shard
-        AND tombstone.lane_seq >= lane.claimed) AS gone
- CROSS JOIN LATERAL (
-     SELECT sum(rest.jobs)::bigint AS jobs, min(rest.run_at) FILTER (WHERE rest.jobs > 0) AS oldest
-       FROM (SELECT segment.first_run_at AS run_at,
-                    segment.next_lane_seq - GREATEST(segment.first_lane_seq, lane.claimed)
-                        - CASE WHEN gone.count = 0 THEN 0
-                               ELSE (SELECT count(*)
-                                       FROM {storage}.ready_tombstones AS tombstone
-                                      WHERE tombstone.queue = lane.queue AND tombstone.priority = lane.priority
-                                        AND tombstone.enqueue_shard = lane.shard
-                                        AND tombstone.lane_seq >= GREATEST(segment.first_lane_seq, lane.claimed)
-                                        AND tombstone.lane_seq < segment.next_lane_seq)
-                          END AS jobs
-               FROM {storage}.ready_segments AS segment
-              WHERE segment.queue = lane.queue AND segment.priority = lane.priority AND segment.enqueue_shard = lane.shard
-                AND segment.next_lane_seq > lane.claimed) AS rest) AS waiting
+     SELECT sum(segment.next_lane_seq - GREATEST(segment.first_lane_seq, lane.claimed))::bigint AS jobs,
+            min(segment.first_run_at) AS oldest
+       FROM {storage}.ready_segments AS segment
+      WHERE segment.queue = lane.queue AND segment.priority = lane.priority AND segment.enqueue_shard = lane.shard
+        AND segment.next_lane_seq > lane.claimed) AS waiting
   LEFT JOIN LATERAL (
      SELECT segment.created_at
        FROM {storage}.ready_segments AS segment

@@ -1,6 +1,6 @@
 //! What `awa_ingest.lane_sequence_problems` lists, for the tests of several topics.
 
-use awa_ingest_tests::{Db, Storage};
+use awa_ingest_tests::{Db, Storage, within};
 use tokio_postgres::Client;
 
 /// A row of it.
@@ -55,7 +55,8 @@ pub async fn fix_as_printed(db: &Db, problem: &Problem) {
 
 /// `awa_ingest.repair_lane_sequence`.
 pub async fn repair(client: &Client, schema: &str, sequence: &str) -> Result<String, tokio_postgres::Error> {
-    Ok(client.query_one("SELECT awa_ingest.repair_lane_sequence($1, $2)", &[&schema, &sequence]).await?.get(0))
+    let sql = "SELECT awa_ingest.repair_lane_sequence($1, $2)";
+    Ok(within("a repair", client.query_one(sql, &[&schema, &sequence])).await?.get(0))
 }
 
 /// The sequence of a lane, by what awa calls it.

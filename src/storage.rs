@@ -135,6 +135,13 @@ impl Storage {
         relation(name, self.schema_oid)
     }
 
+    /// Whether the storage schema has a plain or partitioned table of that name.
+    pub fn has_table(&self, name: &str) -> bool {
+        // SAFETY: any oid may be asked for.
+        let kind = |oid| unsafe { pg_sys::get_rel_relkind(oid) } as u8;
+        self.relation(name).is_some_and(|oid| [pg_sys::RELKIND_RELATION, pg_sys::RELKIND_PARTITIONED_TABLE].contains(&kind(oid)))
+    }
+
     /// The sequence that job ids come from.
     pub fn ids(&self) -> Result<Oid> {
         let name = match self.engine {

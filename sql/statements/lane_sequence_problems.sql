@@ -106,7 +106,9 @@ WITH head AS (
                 WHEN missing.state = 'enqueue' THEN
                     ARRAY[format('CREATE SEQUENCE %I.%I AS bigint START WITH %s', $1, missing.name, missing.next),
                           format('ALTER SEQUENCE %I.%I OWNER TO %I', $1, missing.name, pg_get_userbyid(missing.head_owner))]
-                        || CASE WHEN $3 THEN ARRAY[format('ALTER SEQUENCE %1$I.%2$I OWNED BY %1$I.%3$I.seq_name', $1, missing.name, missing.head_table)] END
+                        || CASE WHEN $3 THEN
+                               ARRAY[format('ALTER SEQUENCE %1$I.%2$I OWNED BY %1$I.%3$I.seq_name', $1, missing.name, missing.head_table)]
+                           END
                         || missing.grants
                         || CASE WHEN missing.seq_name IS DISTINCT FROM missing.name THEN ARRAY[missing.provision] END
                 ELSE '{}'
@@ -122,7 +124,9 @@ WITH head AS (
            format('its owner is "%s", and that of %s is "%s"', pg_get_userbyid(checked.owner), checked.head_table,
                   pg_get_userbyid(checked.head_owner)) || COALESCE('; ' || checked.words, ''),
            ARRAY[format('ALTER SEQUENCE %I.%I OWNER TO %I', $1, checked.name, pg_get_userbyid(checked.head_owner))]
-               || CASE WHEN $3 THEN ARRAY[format('ALTER SEQUENCE %1$I.%2$I OWNED BY %1$I.%3$I.seq_name', $1, checked.name, checked.head_table)] END
+               || CASE WHEN $3 THEN
+                      ARRAY[format('ALTER SEQUENCE %1$I.%2$I OWNED BY %1$I.%3$I.seq_name', $1, checked.name, checked.head_table)]
+                  END
                || checked.grants,
            'own'
       FROM checked

@@ -181,6 +181,17 @@ async fn what_cannot_be_counted_is_null() {
     }
 }
 
+/// A view would run its owner's code with the reader's rights.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_view_in_the_place_of_a_table_is_refused() {
+    let db = Db::awa().await;
+    let client = db.connect().await;
+    enqueue(&client, "mail").await.unwrap();
+    let replace = "ALTER TABLE awa.ready_tombstones RENAME TO hidden; CREATE VIEW awa.ready_tombstones AS SELECT * FROM awa.hidden";
+    client.batch_execute(replace).await.unwrap();
+    assert_eq!(failure(client.query("SELECT * FROM awa_ingest.lanes", &[]).await).sqlstate, "55000");
+}
+
 /// Thousands of sequences would fill the lock table, and a repair would wait for who has looked at them.
 #[tokio::test(flavor = "multi_thread")]
 async fn sequences_are_read_without_a_lock_that_stays() {

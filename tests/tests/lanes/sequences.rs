@@ -90,7 +90,7 @@ async fn able_roles_follow_the_servers_rules() {
     provision(&superuser, "mail").await.unwrap();
     let name = sequence(&superuser, "claim", "mail").await;
     let setup = format!(
-        "ALTER SEQUENCE awa.{name} OWNER TO {stranger}; GRANT {stranger} TO {owner}; GRANT {owner} TO {heir}; ALTER ROLE {heir} NOINHERIT"
+        "ALTER SEQUENCE awa.{name} OWNER TO {stranger}; GRANT {stranger} TO {owner}; ALTER ROLE {heir} NOINHERIT; GRANT {owner} TO {heir}"
     );
     superuser.batch_execute(&setup).await.unwrap();
     let found = problem(&superuser).await;

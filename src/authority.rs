@@ -4,7 +4,7 @@
 
 use crate::spi::{Rows, Session, View, argument};
 use crate::statements::{Statement, Target};
-use crate::storage::{Mode, Storage};
+use crate::storage::{AwaEngine, Mode, Storage, Version};
 use awa_ingest_core::error::{Error, Result};
 use pgrx::pg_sys::{self, Oid};
 
@@ -48,14 +48,30 @@ fn owner(session: &Session, schema: &str, tables: &[(&str, &str)], function: Opt
     owner.map(|oid| Oid::from(oid as u32)).ok_or_else(|| Error::MixedOwners(schema.to_owned()))
 }
 
+/// The storage that takes jobs now, looked up with the rights of its owner: even to look runs what is his, such as the functions of a
+/// policy.
+pub fn resolve(session: &Session) -> Result<Storage> {
+    let look_up = || Storage::resolve(session, View::Caller, Version::Checked);
+    if AwaEngine::is_there() { act_as_restricted(of_state(session)?, look_up) } else { look_up() }
+}
+
 /// Runs `work` as `role`, and without the right to become another.
 pub fn act_as<T>(role: Oid, work: impl FnOnce() -> T) -> T {
+    with_context(role, pg_sys::SECURITY_LOCAL_USERID_CHANGE, work)
+}
+
+/// The same where the session's own rights are greater than anybody's: nothing may be left behind that runs with those later, such as a
+/// deferred trigger.
+pub fn act_as_restricted<T>(role: Oid, work: impl FnOnce() -> T) -> T {
+    with_context(role, pg_sys::SECURITY_LOCAL_USERID_CHANGE | pg_sys::SECURITY_RESTRICTED_OPERATION, work)
+}
+
+fn with_context<T>(role: Oid, flags: u32, work: impl FnOnce() -> T) -> T {
     let (mut user, mut context) = (Oid::INVALID, 0);
-    let local = pg_sys::SECURITY_LOCAL_USERID_CHANGE as i32;
     // SAFETY: user and context are put back afterwards, or by the transaction's end after an error.
     unsafe {
         pg_sys::GetUserIdAndSecContext(&mut user, &mut context);
-        pg_sys::SetUserIdAndSecContext(role, context | local);
+        pg_sys::SetUserIdAndSecContext(role, context | flags as i32);
         let result = work();
         pg_sys::SetUserIdAndSecContext(user, context);
         result

@@ -6,7 +6,7 @@ use crate::report;
 use crate::results::ResultRows;
 use awa_ingest_core::error::{Error, Result};
 use awa_ingest_core::jsonb::Value;
-use pgrx::pg_sys::{self, Datum, FunctionCallInfo};
+use pgrx::pg_sys::{self, Datum, FunctionCallInfo, Oid};
 
 /// The running call of one of this extension's functions. The SQL declaration of the function gives its arguments' types.
 pub struct Call(FunctionCallInfo);
@@ -42,6 +42,11 @@ impl Call {
     /// A boolean argument; NULL is false.
     pub fn boolean(&self, index: usize) -> bool {
         self.argument(index).is_some_and(|datum| datum.value() != 0)
+    }
+
+    /// An oid argument, such as a regclass.
+    pub fn oid(&self, index: usize) -> Option<Oid> {
+        self.argument(index).map(|datum| Oid::from(datum.value() as u32))
     }
 
     /// A smallint argument.
@@ -112,6 +117,12 @@ entry_points! {
     awa_ingest_fdw_validator pg_finfo_awa_ingest_fdw_validator => crate::foreign::validate;
     awa_ingest_last_ingest pg_finfo_awa_ingest_last_ingest => crate::last::last_ingest;
     awa_ingest_last_ingest_summary pg_finfo_awa_ingest_last_ingest_summary => crate::last::last_ingest_summary;
+    awa_ingest_run_maintenance pg_finfo_awa_ingest_run_maintenance => crate::maintenance::run_maintenance;
+    awa_ingest_analyze_relation pg_finfo_awa_ingest_analyze_relation => crate::maintenance::analyze_relation;
+    awa_ingest_rings pg_finfo_awa_ingest_rings => crate::maintenance::rings;
+    awa_ingest_start_worker pg_finfo_awa_ingest_start_worker => crate::workers::start_worker;
+    awa_ingest_stop_worker pg_finfo_awa_ingest_stop_worker => crate::workers::stop_worker;
+    awa_ingest_announce_worker pg_finfo_awa_ingest_announce_worker => crate::workers::announce_worker;
     awa_ingest_provision_lane pg_finfo_awa_ingest_provision_lane => crate::provision::provision_lane;
     awa_ingest_sequence_position pg_finfo_awa_ingest_sequence_position => crate::sequence::sequence_position;
     awa_ingest_lane_states pg_finfo_awa_ingest_lane_states => crate::reports::lane_states;

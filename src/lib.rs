@@ -30,6 +30,7 @@ mod lane_sequences;
 mod lanes;
 mod last;
 mod list;
+mod maintenance;
 mod memory;
 mod notify;
 mod provision;
@@ -42,6 +43,7 @@ mod seen;
 mod sequence;
 mod server;
 mod settings;
+mod shared;
 mod single;
 mod spi;
 mod spool;
@@ -50,6 +52,7 @@ mod status;
 mod storage;
 mod subtransaction;
 mod table;
+mod workers;
 mod write;
 
 use pgrx::prelude::*;
@@ -61,7 +64,8 @@ extension_sql_file!("../sql/install/embedded.sql", name = "embedded", requires =
 extension_sql_file!("../sql/install/functions.sql", name = "functions", requires = ["embedded"]);
 extension_sql_file!("../sql/install/foreign.sql", name = "foreign", requires = ["functions"]);
 extension_sql_file!("../sql/install/compat.sql", name = "compat", requires = ["foreign"]);
-extension_sql_file!("../sql/install/lanes.sql", name = "lanes", requires = ["compat"]);
+extension_sql_file!("../sql/install/maintenance.sql", name = "maintenance", requires = ["compat"]);
+extension_sql_file!("../sql/install/lanes.sql", name = "lanes", requires = ["maintenance"]);
 extension_sql_file!("../sql/install/grants.sql", name = "grants", requires = ["lanes"]);
 extension_sql_file!("../sql/install/drop_guard.sql", name = "drop_guard", requires = ["grants"]);
 
@@ -73,4 +77,10 @@ pub extern "C-unwind" fn _PG_init() {
     storage::watch_catalog();
     last::watch_transactions();
     changes::watch();
+    workers::watch_transactions();
+    // SAFETY: a variable of the server.
+    if unsafe { pgrx::pg_sys::process_shared_preload_libraries_in_progress } {
+        shared::register();
+        workers::register_launcher();
+    }
 }

@@ -7,7 +7,7 @@ use crate::lane_sequences::refuse_lost;
 use crate::lanes::lock;
 use crate::spi::{self, Rows, Session, View, argument};
 use crate::statements::Statement;
-use crate::storage::{AwaEngine, Engine, Storage, Version};
+use crate::storage::{Engine, Storage};
 use awa_ingest_core::error::{Error, Result};
 use pgrx::pg_sys::Datum;
 
@@ -26,11 +26,7 @@ pub fn provision_lane(call: &Call) -> Result<Option<Datum>> {
         return Err(Error::InvalidArgument(format!("shard must be between 0 and {LAST_SHARD}, and is {shard}")));
     }
     spi::connect(|session| {
-        // Even to look where the storage is takes running what is its owner's.
-        let storage = match AwaEngine::is_there() {
-            true => act_as(authority::of_state(session)?, || Storage::resolve(session, View::Caller, Version::Checked))?,
-            false => Storage::resolve(session, View::Caller, Version::Checked)?,
-        };
+        let storage = authority::resolve(session)?;
         if storage.engine == Engine::Canonical {
             return Err(Error::NoLanes);
         }

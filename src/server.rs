@@ -87,21 +87,57 @@ pub fn lock_timeout() -> i32 {
     unsafe { pg_sys::LockTimeout }
 }
 
+/// The same of the session's user, whoever acts now.
+pub fn session_user_may(table: Oid, right: u32) -> bool {
+    // SAFETY: as for `may`.
+    unsafe { pg_sys::pg_class_aclcheck(table, pg_sys::GetSessionUserId(), right as AclMode) == pg_sys::AclResult::ACLCHECK_OK }
+}
+
+/// Whether the transaction keeps one snapshot for all its statements.
+pub fn keeps_snapshot() -> bool {
+    // SAFETY: a variable of the process.
+    unsafe { pg_sys::XactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as i32 }
+}
+
+/// The name of a relation, for a message.
+pub fn relation_name(relation: Oid) -> String {
+    // SAFETY: any oid may be asked for; the name is a C string.
+    unsafe {
+        let name = pg_sys::get_rel_name(relation);
+        if name.is_null() { relation.to_u32().to_string() } else { CStr::from_ptr(name).to_string_lossy().into_owned() }
+    }
+}
+
+/// Runs `work` without its warnings: neither to the client nor to the log. For those who may set what is logged.
+pub fn quietly<T>(work: impl FnOnce() -> T) -> T {
+    let level = set_for_now(c"client_min_messages", c"error");
+    set_in_level(c"log_min_messages", c"error", pg_sys::GucContext::PGC_SUSET);
+    let done = work();
+    // SAFETY: the level was just opened; after an error the subtransaction's end closes it.
+    unsafe { pg_sys::AtEOXact_GUC(true, level) };
+    done
+}
+
 /// Gives a setting another value until `AtEOXact_GUC` closes the level returned, or until the (sub)transaction ends.
 pub fn set_for_now(name: &CStr, value: &CStr) -> i32 {
+    // SAFETY: takes no arguments.
+    let level = unsafe { pg_sys::NewGUCNestLevel() };
+    set_in_level(name, value, pg_sys::GucContext::PGC_USERSET);
+    level
+}
+
+fn set_in_level(name: &CStr, value: &CStr, context: pg_sys::GucContext::Type) {
     // SAFETY: two C strings that outlive the call, which copies them.
     unsafe {
-        let level = pg_sys::NewGUCNestLevel();
         pg_sys::set_config_option(
             name.as_ptr(),
             value.as_ptr(),
-            pg_sys::GucContext::PGC_USERSET,
+            context,
             pg_sys::GucSource::PGC_S_SESSION,
             pg_sys::GucAction::GUC_ACTION_SAVE,
             true,
             0,
             false,
         );
-        level
     }
 }

@@ -1,7 +1,9 @@
 //! Every setting of the extension, with the reason for its default.
 
+use crate::storage::Mode;
 use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting};
 use std::ffi::CString;
+use std::time::Duration;
 
 /// 64 MB: some 300,000 jobs of ordinary size stay in memory, and a handful of such sessions at once do no harm.
 static BATCH_MEMORY: GucSetting<i32> = GucSetting::<i32>::new(64 * 1024);
@@ -11,6 +13,27 @@ static QUEUE_STRIPE_COUNT: GucSetting<Option<CString>> = GucSetting::<Option<CSt
 
 /// Off: jobs are work that somebody waits for.
 static ALLOW_DROP: GucSetting<bool> = GucSetting::<bool>::new(false);
+
+/// Empty: whoever preloads the library wants the upkeep wherever the extension is.
+static DATABASES: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
+
+/// 5 minutes: plans go wrong when a ring's tables grow from nothing to millions, and a pass samples 30,000 rows a table.
+static STATISTICS_INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(300);
+
+/// A minute: longer than any sample takes on a healthy disk, and short enough for the snapshot that it holds.
+static STATISTICS_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(60_000);
+
+/// -1: awa's own leader prunes its storage.
+static PRUNE_INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(-1);
+
+/// 72 hours, as awa's workers have it.
+static FAILED_RETENTION: GucSetting<i32> = GucSetting::<i32>::new(72 * 3600);
+
+/// 10,000 rows: an hour of a busy ring, in a megabyte or two.
+static MAINTENANCE_HISTORY: GucSetting<i32> = GucSetting::<i32>::new(10_000);
+
+/// The real time.
+static CLOCK_OFFSET: GucSetting<i32> = GucSetting::<i32>::new(0);
 
 /// Most stripes a queue can have.
 const STRIPE_LIMIT: i32 = 64;
@@ -36,7 +59,117 @@ pub fn register() {
         GucFlags::default(),
     );
     register_stripe_count();
+    register_maintenance();
     mark_prefix_reserved();
+}
+
+fn register_maintenance() {
+    GucRegistry::define_string_guc(
+        c"awa_ingest.databases",
+        c"Databases that the launcher keeps workers in, separated by commas; empty for all with the extension.",
+        c"Matters where the library is preloaded. Names with commas, spaces or capital letters may stand in double quotes.",
+        &DATABASES,
+        GucContext::Sighup,
+        GucFlags::default(),
+    );
+    let intervals = [
+        (
+            c"awa_ingest.statistics_interval",
+            c"Time between two refreshes of the planner's statistics; 0 turns them off.",
+            c"A worker also refreshes them when it starts, and leaves them alone where nothing has changed.",
+            &STATISTICS_INTERVAL,
+            GucFlags::UNIT_S,
+            0,
+        ),
+        (
+            c"awa_ingest.statistics_timeout",
+            c"Longest time that a worker's ANALYZE of one table may take; 0 for no limit.",
+            c"Tables whose ANALYZE takes longer are recorded as failed, and tried again at the next interval.",
+            &STATISTICS_TIMEOUT,
+            GucFlags::UNIT_MS,
+            0,
+        ),
+        (
+            c"awa_ingest.prune_interval",
+            c"Time between two passes that prune the rings; 0 turns them off.",
+            c"-1 is a second on the embedded storage, and off on awa's, which awa's own leader prunes.",
+            &PRUNE_INTERVAL,
+            GucFlags::UNIT_MS,
+            -1,
+        ),
+        (
+            c"awa_ingest.failed_retention",
+            c"How long failed jobs stay in the ring, where they can be retried, after they failed.",
+            c"A prune carries younger ones into the current slot. Give it the value that awa's workers have; 0 keeps none.",
+            &FAILED_RETENTION,
+            GucFlags::UNIT_S,
+            0,
+        ),
+        (
+            c"awa_ingest.maintenance_history",
+            c"Rows that awa_ingest.maintenance_runs keeps.",
+            c"Older ones are deleted as new ones come.",
+            &MAINTENANCE_HISTORY,
+            GucFlags::default(),
+            1,
+        ),
+    ];
+    for (name, short, long, setting, flags, least) in intervals {
+        GucRegistry::define_int_guc(name, short, long, setting, least, i32::MAX, GucContext::Suset, flags);
+    }
+    GucRegistry::define_int_guc(
+        c"awa_ingest.clock_offset",
+        c"Seconds by which the clock of maintenance is ahead.",
+        c"For tests: intervals and retentions are over so much earlier.",
+        &CLOCK_OFFSET,
+        0,
+        i32::MAX,
+        GucContext::Suset,
+        GucFlags::UNIT_S,
+    );
+}
+
+/// The databases that the launcher serves; `None` for all.
+pub fn databases() -> Option<CString> {
+    DATABASES.get().filter(|list| !list.to_bytes().trim_ascii().is_empty())
+}
+
+/// Time between two refreshes of statistics; `None` for never.
+pub fn statistics_interval() -> Option<Duration> {
+    seconds(&STATISTICS_INTERVAL)
+}
+
+/// Milliseconds that an ANALYZE may take; 0 for no limit.
+pub fn statistics_timeout() -> i32 {
+    STATISTICS_TIMEOUT.get()
+}
+
+/// Time between two prunes; `None` for never.
+pub fn prune_interval(mode: Mode) -> Option<Duration> {
+    match (PRUNE_INTERVAL.get(), mode) {
+        (-1, Mode::Embedded) => Some(Duration::from_secs(1)),
+        (interval, _) => (interval > 0).then(|| Duration::from_millis(interval as u64)),
+    }
+}
+
+/// How long failed jobs stay; `None` for not at all.
+pub fn failed_retention() -> Option<Duration> {
+    seconds(&FAILED_RETENTION)
+}
+
+/// Rows that the record of runs keeps.
+pub fn maintenance_history() -> i32 {
+    MAINTENANCE_HISTORY.get()
+}
+
+/// By how much the clock of maintenance is ahead.
+pub fn clock_offset() -> Duration {
+    seconds(&CLOCK_OFFSET).unwrap_or_default()
+}
+
+fn seconds(setting: &GucSetting<i32>) -> Option<Duration> {
+    let seconds = setting.get();
+    (seconds > 0).then(|| Duration::from_secs(seconds as u64))
 }
 
 /// Kilobytes for the spool of a call's jobs. A call that may leave out jobs keeps two of them for a moment.

@@ -12,12 +12,14 @@ pub struct Target {
     pub shared: &'static str,
     /// Ring slot whose partition is written to; `None` for the partitioned parent, or where it does not matter.
     pub slot: Option<i32>,
+    /// The ring that the statement is about; empty where it does not matter.
+    pub ring: &'static str,
 }
 
 impl Target {
     /// For statements whose text names all their tables.
     pub fn none() -> Self {
-        Self { storage: "pg_catalog".into(), shared: "pg_catalog", slot: None }
+        Self { storage: "pg_catalog".into(), shared: "pg_catalog", slot: None, ring: "" }
     }
 }
 
@@ -169,6 +171,90 @@ statements! {
     LaneParts "lane_parts" [TEXTOID, INT2OID, INT2OID, TEXTOID];
     /// Whether a lane has segments.
     LaneHasSegments "lane_has_segments" [TEXTOID, INT2OID, INT2OID];
+    /// The oldest slot of the lease or claim ring.
+    RingOldest "prune/oldest" [];
+    /// The oldest slot of the queue ring.
+    QueueOldest "prune/queue_oldest" [];
+    /// Locks a ring's state.
+    LockRing "prune/lock_ring" [];
+    /// Locks a slot's row.
+    LockSlot "prune/lock_slot" [INT4OID];
+    /// Whether a slot of the queue ring has rows.
+    QueueRows "prune/queue_rows" [];
+    /// Why it must stay.
+    QueueGates "prune/queue_gates" [INT4OID, INT8OID];
+    /// Locks its partitions.
+    QueueLock "prune/queue_lock" [];
+    /// Carries young failed rows out of it.
+    QueueCarry "prune/queue_carry" [TIMESTAMPTZOID];
+    /// And their counts.
+    QueueCarryCounts "prune/queue_carry_counts" [TIMESTAMPTZOID];
+    /// Counts the rest for good.
+    QueueFold "prune/queue_fold" [TIMESTAMPTZOID];
+    /// Empties it.
+    QueueTruncate "prune/queue_truncate" [];
+    /// Whether it has live counts.
+    HasLiveCounts "prune/has_live_counts" [INT4OID];
+    /// Drops them.
+    DropLiveCounts "prune/drop_live_counts" [INT4OID];
+    /// Whether a slot of the lease ring has rows.
+    LeaseRows "prune/lease_rows" [];
+    /// Why it must stay.
+    LeaseGates "prune/lease_gates" [];
+    /// Locks its partition.
+    LeaseLock "prune/lease_lock" [];
+    /// Empties it.
+    LeaseTruncate "prune/lease_truncate" [];
+    /// Whether a slot of the claim ring has rows.
+    ClaimRows "prune/claim_rows" [];
+    /// Why it must stay.
+    ClaimGates "prune/claim_gates" [];
+    /// Locks its partitions.
+    ClaimLock "prune/claim_lock" [];
+    /// Empties it.
+    ClaimTruncate "prune/claim_truncate" [];
+    /// Resets its cursors.
+    ClaimCursors "prune/claim_cursors" [INT4OID];
+    /// Slots with terminal counts to fold.
+    RollupSlots "prune/rollup_slots" [];
+    /// Whether a slot can still be folded.
+    RollupIsSealed "prune/rollup_is_sealed" [INT4OID, INT8OID];
+    /// Locks its deltas.
+    RollupLock "prune/rollup_lock" [];
+    /// Counts them.
+    RollupCount "prune/rollup_count" [INT8OID];
+    /// Folds them.
+    RollupFold "prune/rollup_fold" [INT8OID];
+    /// Empties them.
+    RollupTruncate "prune/rollup_truncate" [];
+    /// Whether somebody keeps old row versions alive.
+    Pinned "prune/pinned" [];
+    /// Tables that autovacuum leaves without statistics.
+    AnalyzedRelations "analyzed_relations" [OIDOID];
+    /// Analyzes one, with its own rights.
+    AnalyzeRelation "analyze_relation" [OIDOID];
+    /// Rows that the planner assumes.
+    PlannedRows "planned_rows" [OIDOID];
+    /// What changes when these tables do.
+    Fingerprint "fingerprint" [OIDOID];
+    /// Whether a pass left tables out.
+    StatisticsIncomplete "statistics_incomplete" [TIMESTAMPTZOID];
+    /// Slots of a ring.
+    RingSlots "ring_slots" [TEXTARRAYOID, OIDOID];
+    /// Records a run.
+    RecordRun "record_run" [TIMESTAMPTZOID, TEXTOID, TEXTOID, TEXTOID, INT4OID, TEXTOID, TEXTOID, INT8OID, INTERVALOID, TEXTOID, TEXTOID];
+    /// Records how often it was repeated.
+    RecordRepeats "record_repeats" [INT8OID, INT8OID];
+    /// Deletes old records.
+    TrimRuns "trim_runs" [INT4OID];
+    /// Process that holds one of the extension's own locks.
+    LockHolder "lock_holder" [OIDOID, INT4OID];
+    /// Whether a process is in somebody's way.
+    IsInTheWay "is_in_the_way" [INT4OID];
+    /// Cancels what a process is doing.
+    CancelProcess "cancel_process" [INT4OID];
+    /// Owner and version of the extension.
+    ExtensionIdentity "extension_identity" [];
     /// Whether roles own the extension.
     Owned "owned" [OIDARRAYOID];
     /// Whether the embedded storage has undelivered jobs.
@@ -179,6 +265,10 @@ impl Statement {
     /// The text for a target.
     pub fn sql(self, target: &Target) -> String {
         let suffix = target.slot.map_or(String::new(), |slot| format!("_{slot}"));
-        self.template().replace("{suffix}", &suffix).replace("{shared}", target.shared).replace("{storage}", &target.storage)
+        self.template()
+            .replace("{suffix}", &suffix)
+            .replace("{ring}", target.ring)
+            .replace("{shared}", target.shared)
+            .replace("{storage}", &target.storage)
     }
 }

@@ -114,6 +114,12 @@ impl Storage {
         Ok(storage)
     }
 
+    /// Whose storage takes jobs, without a look at its shape.
+    pub fn mode_now() -> Mode {
+        renew_catalogs();
+        if AwaEngine::is_there() { Mode::Attached } else { Mode::Embedded }
+    }
+
     /// Whether both are the same schema.
     pub fn is_same(&self, other: &Self) -> bool {
         (self.mode, self.engine, self.schema_oid) == (other.mode, other.engine, other.schema_oid)
@@ -126,7 +132,7 @@ impl Storage {
     fn new(mode: Mode, engine: Engine, schema: Rc<str>, shared: &'static str) -> Result<Self> {
         let schema_oid =
             namespace(&schema).ok_or_else(|| Error::UnknownStorage(format!("queue storage schema \"{schema}\" does not exist")))?;
-        let target = Target { storage: quote(&schema).into(), shared, slot: None };
+        let target = Target { storage: quote(&schema).into(), shared, slot: None, ring: "" };
         Ok(Self { mode, engine, schema, schema_oid, target })
     }
 

@@ -174,6 +174,11 @@ impl Failure {
         }
     }
 
+    /// SQLSTATE and message.
+    pub fn report(&self) -> (String, String) {
+        (sqlstate(self.code()), self.message())
+    }
+
     /// Whether others were in the way: a lock was not to be had in time, or the wait for it stood in a circle.
     pub fn is_contention(&self) -> bool {
         matches!(self.code(), PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE | PgSqlErrorCode::ERRCODE_T_R_DEADLOCK_DETECTED)
@@ -200,6 +205,11 @@ impl Failure {
             }
         }
     }
+}
+
+/// The five characters of an error code.
+pub fn sqlstate(code: PgSqlErrorCode) -> String {
+    (0..5).map(|place| char::from(((code as i32 >> (6 * place)) & 0x3F) as u8 + b'0')).collect()
 }
 
 /// Where both were due, the server has reported the lock's timeout only, and forgotten the statement's.

@@ -33,6 +33,7 @@ pub struct Cluster {
     bin: PathBuf,
     folder: PathBuf,
     port: u16,
+    settings: Vec<(String, String)>,
     pub(crate) templates: [OnceCell<()>; Template::COUNT],
 }
 
@@ -45,19 +46,50 @@ impl Cluster {
 
     /// A server of the test's own, with extra settings: for tests that restart, preload, or need their own roles.
     pub fn start(settings: &[(&str, &str)]) -> Arc<Self> {
+        let cluster = Self::new(settings);
+        init_db(&cluster.bin, &cluster.folder, ServerUser::current());
+        cluster.launch();
+        Arc::new(cluster)
+    }
+
+    /// A standby of `primary`, which must be set up for one, with extra settings.
+    pub fn standby_of(primary: &Self, settings: &[(&str, &str)]) -> Arc<Self> {
+        let cluster = Self::new(settings);
+        let mut command = primary.program("pg_basebackup");
+        command.args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync", "-D"]).arg(cluster.folder.join("data"));
+        let output = ServerUser::apply(ServerUser::current(), &mut command).output().expect("running pg_basebackup");
+        assert!(output.status.success(), "pg_basebackup failed: {}", String::from_utf8_lossy(&output.stderr));
+        cluster.launch();
+        Arc::new(cluster)
+    }
+
+    fn new(settings: &[(&str, &str)]) -> Self {
         let bin = env::var_os("AWA_INGEST_PG_BIN")
             .map(PathBuf::from)
             .expect("AWA_INGEST_PG_BIN must name the bin folder of a PostgreSQL with the extension installed");
-        let user = ServerUser::current();
         let folder = os::new_folder().expect("creating the server's folder");
-        ServerUser::give(user, &folder).expect("giving the folder to the server's user");
-        init_db(&bin, &folder, user);
-
+        ServerUser::give(ServerUser::current(), &folder).expect("giving the folder to the server's user");
         let port = os::free_port().expect("finding a free port");
-        let server = launch(&bin, &folder, port, settings, user);
-        RunningServers::add(folder.clone(), server);
-        wait_until_ready(&folder);
-        Arc::new(Self { bin, folder, port, templates: Default::default() })
+        let settings = settings.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        Self { bin, folder, port, settings, templates: Default::default() }
+    }
+
+    fn launch(&self) {
+        let server = launch(&self.bin, &self.folder, self.port, &self.settings, ServerUser::current());
+        RunningServers::add(self.folder.clone(), server);
+        wait_until_ready(&self.folder);
+    }
+
+    /// Stops the server as `pg_ctl stop -m fast` does, and returns how long that took.
+    pub fn stop_fast(&self) -> Duration {
+        let started = Instant::now();
+        RunningServers::take(&self.folder).expect("the server is running").stop_fast();
+        started.elapsed()
+    }
+
+    /// Starts the server again that was stopped. Its log begins anew.
+    pub fn start_again(&self) {
+        self.launch();
     }
 
     /// The TCP port.
@@ -97,11 +129,12 @@ fn init_db(bin: &Path, folder: &Path, user: Option<ServerUser>) {
     assert!(output.status.success(), "initdb failed: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-fn launch(bin: &Path, folder: &Path, port: u16, extra: &[(&str, &str)], user: Option<ServerUser>) -> Server {
+fn launch(bin: &Path, folder: &Path, port: u16, extra: &[(String, String)], user: Option<ServerUser>) -> Server {
     let log = fs::File::create(log_path(folder)).expect("creating the server's log");
     let mut command = Command::new(bin.join("postgres"));
     command.arg("-D").arg(folder.join("data")).arg("-k").arg(folder).args(["-p", &port.to_string()]);
-    for (name, value) in SETTINGS.iter().chain(extra) {
+    let extra = extra.iter().map(|(name, value)| (&**name, &**value));
+    for (name, value) in SETTINGS.iter().copied().chain(extra) {
         command.arg("-c").arg(format!("{name}={value}"));
     }
     ServerUser::apply(user, &mut command).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
@@ -150,13 +183,17 @@ impl RunningServers {
         Self::lock().0.iter().any(|(f, server)| f == folder && server.has_ended())
     }
 
-    fn end(folder: &Path) {
+    fn take(folder: &Path) -> Option<Server> {
         let mut running = Self::lock();
-        if let Some(at) = running.0.iter().position(|(f, _)| f == folder) {
-            let (folder, server) = running.0.swap_remove(at);
+        let at = running.0.iter().position(|(f, _)| f == folder)?;
+        Some(running.0.swap_remove(at).1)
+    }
+
+    fn end(folder: &Path) {
+        if let Some(server) = Self::take(folder) {
             server.stop();
-            let _ = fs::remove_dir_all(folder);
         }
+        let _ = fs::remove_dir_all(folder);
     }
 
     /// A panic while the lock was held leaves the list as good as it was.

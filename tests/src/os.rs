@@ -115,9 +115,18 @@ impl Server {
 
     /// Ends the server at once (`pg_ctl stop -m immediate`) and waits until it is gone.
     pub fn stop(self) {
+        self.end(libc::SIGQUIT);
+    }
+
+    /// Ends the server in order (`pg_ctl stop -m fast`) and waits until it is gone.
+    pub fn stop_fast(self) {
+        self.end(libc::SIGINT);
+    }
+
+    fn end(self, signal: libc::c_int) {
         if !self.has_ended() {
             // SAFETY: the keeper has not reaped this child yet, so the id is still that child's.
-            unsafe { libc::kill(self.pid, libc::SIGQUIT) };
+            unsafe { libc::kill(self.pid, signal) };
         }
         let _ = self.keeper.join();
     }

@@ -124,6 +124,20 @@ pub enum Error {
     RowsLeftOut(String, u64),
     /// The tables of a storage schema do not belong together: which schema.
     MixedOwners(String),
+    /// There is no such maintenance task.
+    UnknownTask(String),
+    /// Maintenance that must see what others commit meanwhile was asked for in a transaction that does not.
+    KeptSnapshot,
+    /// A table that maintenance does not analyze: its name.
+    NotMaintained(String),
+    /// The session's user may not have tables analyzed.
+    MayNotMaintain,
+    /// A worker was asked for on a standby.
+    Standby,
+    /// The server has no process left for a worker.
+    NoWorkerSlot,
+    /// The launcher does not serve this database: why.
+    NotServed(&'static str),
     /// An argument of an administrative function is out of range.
     InvalidArgument(String),
     /// Text is not UTF-8, which the database's encoding promises.
@@ -155,7 +169,12 @@ impl Error {
             Self::NoLanes | Self::NoAwa | Self::UnknownFunction(_) | Self::NothingSaved | Self::UnknownRow(_) | Self::NotInAwa => {
                 "55000"
             }
-            Self::NotOwner(_) | Self::NotOwnerOfSequence(_) => "42501",
+            Self::NotOwner(_) | Self::NotOwnerOfSequence(_) | Self::MayNotMaintain => "42501",
+            Self::UnknownTask(_) | Self::NotMaintained(_) => "22023",
+            Self::KeptSnapshot => "0A000",
+            Self::Standby => "25006",
+            Self::NoWorkerSlot => "53400",
+            Self::NotServed(_) => "55000",
             Self::BitLength(_) => "22026",
             Self::Misfit(_) => "55000",
             Self::WriteOnlyTable(_) | Self::VirtualColumn(_) => "0A000",
@@ -272,6 +291,12 @@ impl Error {
             Self::MixedOwners(_) => {
                 Some("Lanes are created with the rights of that owner: give all tables and functions of awa one owner.")
             }
+            Self::UnknownTask(_) => Some("Tasks are statistics and prune."),
+            Self::KeptSnapshot => Some("Call it at READ COMMITTED."),
+            Self::NotMaintained(_) => Some("Known are the partitioned tables of the storage in use, and its head tables."),
+            Self::MayNotMaintain => Some("awa_ingest.grant_operator(role) gives a role what it needs."),
+            Self::Standby => Some("Workers start by themselves when the server is promoted, if the library is preloaded."),
+            Self::NoWorkerSlot => Some("Raise max_worker_processes."),
             Self::UndeliveredJobs => Some(
                 "Work the jobs first, or move them into awa's storage with awa_ingest.adopt(), or SET awa_ingest.allow_drop = on to lose \
                  them.",
@@ -341,6 +366,15 @@ impl Display for Error {
             Self::MixedOwners(schema) => {
                 write!(f, "the tables in schema \"{schema}\" that a lane consists of are not plain tables of one owner")
             }
+            Self::UnknownTask(name) => write!(f, "unknown maintenance task \"{name}\""),
+            Self::KeptSnapshot => f.write_str("prune needs a transaction that sees what others commit meanwhile"),
+            Self::NotMaintained(name) => write!(f, "table \"{name}\" is not one that maintenance analyzes"),
+            Self::MayNotMaintain => {
+                f.write_str("permission denied: analyzing needs INSERT, UPDATE and DELETE on the storage's head tables")
+            }
+            Self::Standby => f.write_str("workers do nothing on a standby"),
+            Self::NoWorkerSlot => f.write_str("the server has no free slot for a background worker"),
+            Self::NotServed(why) => write!(f, "the launcher keeps no worker in this database: {why}"),
             Self::InvalidArgument(what) => f.write_str(what),
             Self::Encoding => f.write_str("text is not valid UTF-8"),
             Self::UndeliveredJobs => f.write_str("cannot drop extension awa_ingest: its embedded storage has undelivered jobs"),

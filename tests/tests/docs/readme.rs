@@ -4,6 +4,7 @@ use awa_ingest_tests::Db;
 use std::collections::BTreeSet;
 
 const README: &str = include_str!("../../../README.md");
+const OPERATIONS: &str = include_str!("../../../docs/operations.md");
 const BESIDE_AWA: &str = include_str!("../../../docs/awa.md");
 
 /// The contents of the ```sql blocks, in order.
@@ -41,17 +42,53 @@ async fn sql_beside_awa_runs_as_printed() {
     assert_eq!(jobs.get::<_, i64>(0), 5, "one by awa's function, two of a batch, two invoices");
 }
 
+/// The page for those who look after it, where there is no launcher.
 #[tokio::test]
-async fn readme_lists_the_settings() {
+async fn sql_for_operators_runs_as_printed() {
+    let db = Db::awa().await;
+    let client = db.connect().await;
+    let blocks: Vec<_> = sql_blocks(OPERATIONS).collect();
+    assert!(blocks.len() >= 6, "the page's blocks are found: {}", blocks.len());
+    client.batch_execute("DROP ROLE IF EXISTS ops").await.unwrap();
+    for sql in blocks {
+        client.batch_execute(sql).await.unwrap_or_else(|error| panic!("{sql}\n{error:?}"));
+    }
+    client.batch_execute("SELECT awa_ingest.stop_worker(); DROP OWNED BY ops; DROP ROLE ops").await.unwrap();
+}
+
+/// Its tables name every column of the views that it explains.
+#[tokio::test]
+async fn views_are_explained_column_by_column() {
+    let db = Db::awa().await;
+    let client = db.connect().await;
+    for view in ["workers", "maintenance_runs", "lanes", "rings", "ingest_stats"] {
+        let section =
+            OPERATIONS.split(&format!("\n## `awa_ingest.{view}`\n")).nth(1).unwrap_or_else(|| panic!("a section about {view}"));
+        let section = section.split("\n## ").next().unwrap();
+        let sql = "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass('awa_ingest.' || $1::text) AND attnum > 0";
+        let columns = client.query(sql, &[&view]).await.unwrap();
+        assert!(!columns.is_empty(), "{view} exists");
+        for column in columns {
+            let column: String = column.get(0);
+            assert!(section.contains(&format!("`{column}`")), "{view}.{column}");
+        }
+    }
+}
+
+/// Name and default of the settings in a page's table.
+fn listed(page: &str) -> BTreeSet<String> {
+    let rows = page.lines().filter(|line| line.starts_with("| `awa_ingest."));
+    let cells = rows.map(|row| row.split('|').map(|cell| cell.trim().trim_matches('`')).collect::<Vec<_>>());
+    cells.map(|cells| format!("{}|{}", cells[1], cells[2])).collect()
+}
+
+#[tokio::test]
+async fn the_settings_are_those_of_the_server() {
     let db = Db::embedded().await;
     let client = db.connect().await;
     client.batch_execute("SELECT * FROM awa_ingest.status()").await.unwrap();
-    let sql = "SELECT name || '|' || CASE WHEN unit = 'kB' THEN pg_size_pretty(boot_val::bigint * 1024) ELSE boot_val END
-                 FROM pg_settings WHERE name LIKE 'awa_ingest.%'";
-    let defined: BTreeSet<String> =
-        client.query(sql, &[]).await.unwrap().iter().map(|row| row.get::<_, String>(0).replace(' ', "")).collect();
-    let rows = README.lines().filter(|line| line.starts_with("| `awa_ingest."));
-    let cells = rows.map(|row| row.split('|').map(|cell| cell.trim().trim_matches('`')).collect::<Vec<_>>());
-    let listed: BTreeSet<String> = cells.map(|cells| format!("{}|{}", cells[1], cells[2])).collect();
-    assert_eq!(listed, defined);
+    let sql = "SELECT name || '|' || coalesce(nullif(current_setting(name), ''), 'empty') FROM pg_settings WHERE name LIKE 'awa_ingest.%'";
+    let defined: BTreeSet<String> = client.query(sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
+    assert_eq!(listed(OPERATIONS), defined);
+    assert!(listed(README).len() >= 3 && listed(README).is_subset(&defined));
 }

@@ -72,6 +72,24 @@ async fn an_operator_may_prune() {
     }
 }
 
+/// What the extension's own maintenance does, with his rights.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_maintains() {
+    for (storage, db, _) in databases().await {
+        enqueue(&db.connect().await, "mail").await.unwrap();
+        let client = operator(&db, "operator").await;
+        for task in ["statistics", "prune"] {
+            let run = "SELECT concat_ws(' ', relation, ring, outcome, sqlstate, error) FROM awa_ingest.run_maintenance($1)";
+            let outcomes: Vec<String> = client.query(run, &[&task]).await.expect(task).iter().map(|row| row.get(0)).collect();
+            assert!(!outcomes.iter().any(|outcome| outcome.contains("failed")), "{task}, {storage:?}: {outcomes:?}");
+        }
+        for view in ["rings", "workers", "maintenance_runs"] {
+            client.query(&format!("SELECT * FROM awa_ingest.{view}"), &[]).await.expect(view);
+        }
+        client.query("SELECT awa_ingest.stop_worker()", &[]).await.expect("stop_worker");
+    }
+}
+
 /// The rights that analyze_relation asks the session's user for.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_has_the_rights_on_the_heads() {

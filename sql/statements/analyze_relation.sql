@@ -1,0 +1,1 @@
+SELECT awa_ingest.analyze_relation($1::regclass)

@@ -1,0 +1,1 @@
+LOCK TABLE {storage}.leases{suffix} IN ACCESS EXCLUSIVE MODE

@@ -1,0 +1,1 @@
+TRUNCATE {storage}.queue_terminal_count_deltas{suffix}

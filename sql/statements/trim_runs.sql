@@ -1,0 +1,6 @@
+-- Keeps the newest $1. Rows that another transaction is deleting are left to it: nobody waits here.
+DELETE FROM awa_ingest.maintenance_runs
+ WHERE id IN (SELECT old.id
+                FROM awa_ingest.maintenance_runs AS old
+               WHERE old.id <= (SELECT max(newest.id) FROM awa_ingest.maintenance_runs AS newest) - $1
+                 FOR UPDATE SKIP LOCKED)

@@ -1,0 +1,47 @@
+//! The upkeep of the storage: each task is a series of steps, and each step one bounded piece of work whose outcome is recorded.
+//!
+//! A worker runs every step in a transaction of its own, `awa_ingest.run_maintenance` all of them in the caller's.
+
+mod pass;
+mod prune;
+mod record;
+mod ring;
+mod rings;
+mod rollup;
+mod run;
+mod statistics;
+
+pub use pass::{Pass, Rights, refused};
+pub use record::{Recorder, record};
+pub use rings::rings;
+pub use run::{Run, Task};
+pub use statistics::{analyze_relation, fingerprint, is_incomplete};
+
+use crate::entry::Call;
+use crate::server;
+use crate::spi;
+use awa_ingest_core::error::{Error, Result};
+use pgrx::pg_sys::Datum;
+
+/// `awa_ingest.run_maintenance`: runs a task now. One row `(task, relation, ring, slot, outcome, reason, rows, duration, sqlstate, error)`
+/// a step; what goes wrong in a step is in its row, and the others are run.
+///
+/// Raises 22023 for anything but `statistics` and `prune`, 0A000 for `prune` above READ COMMITTED, and 55000 where the storage is
+/// unknown. Runs with the caller's rights: needs what `awa_ingest.grant_operator` grants. Locks are kept until the transaction ends.
+pub fn run_maintenance(call: &Call) -> Result<Option<Datum>> {
+    let name = call.text(0)?.unwrap_or("NULL");
+    let task = Task::parse(name).ok_or_else(|| Error::UnknownTask(name.to_owned()))?;
+    if task == Task::Prune && server::keeps_snapshot() {
+        return Err(Error::KeptSnapshot);
+    }
+    let mut rows = call.rows();
+    let mut pass = Pass::new(task);
+    while let Some(mut run) = pass.step(Rights::Caller)? {
+        if let Some(failure) = run.interruption() {
+            failure.raise();
+        }
+        rows.put(run.columns());
+        spi::connect(|session| record(session, &run));
+    }
+    Ok(None)
+}

@@ -1,0 +1,203 @@
+//! One run of a task, step by step.
+
+use super::ring::Ring;
+use super::run::{Outcome, Run, Subject, Task, error_of};
+use super::statistics::Relation;
+use super::{prune, rollup, statistics};
+use crate::authority;
+use crate::server;
+use crate::spi::{self, Session, View};
+use crate::storage::{Engine, Mode, Storage, Version};
+use crate::subtransaction::{self, Failure};
+use awa_ingest_core::error::Result;
+use pgrx::pg_sys::Oid;
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::time::Instant;
+
+/// With whose rights steps run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rights {
+    /// The caller's.
+    Caller,
+    /// The storage's owner's: for workers, whose own are the extension's owner's.
+    Owner,
+}
+
+/// A task that is being run.
+pub struct Pass {
+    task: Task,
+    steps: VecDeque<Step>,
+}
+
+enum Step {
+    /// Finds the tables to analyze.
+    FindRelations,
+    /// Analyzes one.
+    Analyze(Relation),
+    /// Prunes the oldest slot of a ring.
+    Prune(Ring),
+    /// Finds the slots whose counts can be folded.
+    FindRollups,
+    /// Folds those of one, by slot and generation.
+    Rollup(i32, i64),
+}
+
+/// What a step did, and whether that is to be kept.
+pub struct Done {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Rows, where they were counted.
+    pub rows: Option<i64>,
+    /// Whether it changed anything.
+    pub changed: bool,
+}
+
+impl Done {
+    /// Nothing was changed, and locks can be given back.
+    pub fn nothing(outcome: Outcome) -> Self {
+        Self { outcome, rows: None, changed: false }
+    }
+}
+
+impl Pass {
+    /// Begins a task.
+    pub fn new(task: Task) -> Self {
+        let steps = match task {
+            Task::Statistics => vec![Step::FindRelations],
+            Task::Prune => vec![Step::Prune(Ring::Queue), Step::Prune(Ring::Lease), Step::Prune(Ring::Claim), Step::FindRollups],
+        };
+        Self { task, steps: steps.into() }
+    }
+
+    /// Whether no step is left.
+    pub fn is_over(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// Runs the next step. `None` when there is none.
+    pub fn step(&mut self, rights: Rights) -> Result<Option<Run>> {
+        if self.steps.is_empty() {
+            return Ok(None);
+        }
+        spi::connect(|session| {
+            let (storage, role) = self.storage(session, rights)?;
+            let acting = Acting { session, storage: &storage, role };
+            while let Some(step) = self.steps.pop_front() {
+                if let Some(run) = self.run(&acting, step) {
+                    return Ok(Some(run));
+                }
+            }
+            Ok(None)
+        })
+    }
+
+    /// What is maintained, and who may. A storage that is refused is refused for all steps.
+    fn storage(&mut self, session: &Session, rights: Rights) -> Result<(Storage, Option<Oid>)> {
+        let look_up = || match rights {
+            Rights::Caller => Ok((Storage::resolve(session, View::Latest, Version::Checked)?, None)),
+            Rights::Owner => {
+                let storage = authority::resolve(session)?;
+                // The canonical engine has none of a lane's tables.
+                let role = match storage.engine {
+                    Engine::QueueStorage => authority::of_storage(session, &storage)?,
+                    Engine::Canonical => authority::of_state(session)?,
+                };
+                Ok((storage, Some(role)))
+            }
+        };
+        look_up().inspect_err(|_| self.steps.clear())
+    }
+
+    fn run(&mut self, acting: &Acting<'_>, step: Step) -> Option<Run> {
+        if let Some(reason) = unfit(self.task, acting.storage) {
+            self.steps.clear();
+            return Some(acting.run(self.task, Subject::default(), |_| Done::nothing(Outcome::Noop(Some(reason)))));
+        }
+        match step {
+            Step::FindRelations => {
+                let relations = statistics::relations(acting.session, acting.storage);
+                self.steps.extend(relations.into_iter().map(Step::Analyze));
+                None
+            }
+            Step::Analyze(relation) => {
+                let subject = Subject { relation: Some(relation.name.clone()), ..Subject::default() };
+                // Has rights of its own.
+                Some(acting.run(self.task, subject, |_| statistics::analyze(acting.session, &relation)))
+            }
+            Step::Prune(ring) => {
+                let subject = Subject { ring: Some(ring.name()), ..Subject::default() };
+                let prune = |slot: &Cell<Option<i32>>| acting.act(|| prune::oldest(acting.session, acting.storage, ring, slot));
+                Some(acting.run(self.task, subject, prune))
+            }
+            Step::FindRollups => self.find_rollups(acting),
+            Step::Rollup(slot, generation) => {
+                let subject = Subject { ring: Some(rollup::NAME), slot: Some(slot), ..Subject::default() };
+                let run = acting.run(self.task, subject, |_| rollup::fold(acting, slot, generation));
+                if matches!(run.outcome, Outcome::Blocked | Outcome::SkippedPinned) {
+                    self.steps.clear();
+                }
+                Some(run)
+            }
+        }
+    }
+
+    /// A run only where there are none, or where looking for them failed.
+    fn find_rollups(&mut self, acting: &Acting<'_>) -> Option<Run> {
+        let subject = Subject { ring: Some(rollup::NAME), ..Subject::default() };
+        let run = acting.run(self.task, subject, |_| {
+            let slots = acting.act(|| rollup::slots(acting.session, acting.storage));
+            self.steps.extend(slots.into_iter().map(|(slot, generation)| Step::Rollup(slot, generation)));
+            Done::nothing(Outcome::Noop(None))
+        });
+        if self.steps.is_empty() { Some(run) } else { None }
+    }
+}
+
+/// Why a storage has nothing to do for a task.
+fn unfit(task: Task, storage: &Storage) -> Option<&'static str> {
+    match (task, storage.engine, storage.mode) {
+        (_, Engine::Canonical, _) => Some("canonical_engine"),
+        // Nothing claims its jobs yet, and its ring does not turn.
+        (Task::Prune, Engine::QueueStorage, Mode::Embedded) => Some("embedded_storage"),
+        _ => None,
+    }
+}
+
+/// A step's session, its storage, and who it acts as.
+pub struct Acting<'s> {
+    /// Where statements run.
+    pub session: &'s Session,
+    /// What is maintained.
+    pub storage: &'s Storage,
+    role: Option<Oid>,
+}
+
+impl Acting<'_> {
+    /// Runs `work` with the rights that the step has on the storage.
+    pub fn act<T>(&self, work: impl FnOnce() -> T) -> T {
+        match self.role {
+            Some(role) => authority::act_as_restricted(role, work),
+            None => work(),
+        }
+    }
+
+    /// Runs a step in a subtransaction. An error leaves nothing of it, and nor does a step that changed nothing: its locks are given back.
+    fn run(&self, task: Task, mut subject: Subject, work: impl FnOnce(&Cell<Option<i32>>) -> Done) -> Run {
+        let (started_at, begun, slot) = (server::clock(), Instant::now(), Cell::new(subject.slot));
+        let result = subtransaction::attempt_keeping(|| work(&slot), |done| done.changed);
+        subject.slot = slot.get();
+        let (outcome, rows, failure) = match result {
+            Ok(done) => (done.outcome, done.rows, None),
+            Err(failure) if failure.is_contention() && task == Task::Prune => (Outcome::Blocked, None, None),
+            Err(failure) => (Outcome::Failed, None, Some(failure)),
+        };
+        let error = failure.as_ref().map(Failure::report);
+        Run { task, subject, outcome, rows, started_at, duration: begun.elapsed(), error, failure }
+    }
+}
+
+/// For a task that the storage refuses.
+pub fn refused(task: Task, error: &awa_ingest_core::error::Error) -> Run {
+    Run::refused(task, server::clock(), error_of(error))
+}

@@ -1,0 +1,66 @@
+//! Empties the oldest slot of a ring, where nothing needs it any more.
+//!
+//! Everything that can make it needed is looked at before the slot's partitions are locked, so that a slot in use is left alone, and
+//! again behind the lock, which waits for whoever was writing.
+
+use super::pass::Done;
+use super::ring::{Found, Ring};
+use super::run::Outcome;
+use crate::server;
+use crate::settings;
+use crate::spi::Session;
+use crate::storage::Storage;
+use crate::subtransaction;
+use std::cell::Cell;
+
+/// Milliseconds that a pass waits for a lock: as long as awa's own, shorter than anybody notices behind its request.
+pub const PATIENCE: i32 = 10;
+
+/// A `timestamptz` after all others.
+const NEVER: i64 = i64::MAX;
+
+/// Prunes the oldest slot, and puts its number into `number`. To be run in a subtransaction: a lock that is not to be had raises 55P03.
+pub fn oldest(session: &Session, storage: &Storage, ring: Ring, number: &Cell<Option<i32>>) -> Done {
+    subtransaction::within(PATIENCE, || {
+        // 1. Without locks: they are written to the log, and an idle ring is looked at every second.
+        let Some(slot) = ring.oldest(session, storage) else { return Done::nothing(Outcome::Noop(None)) };
+        let found = slot.look(session);
+        number.set((found != Found::Empty).then_some(slot.number));
+        match found {
+            Found::Empty => return Done::nothing(Outcome::Noop(None)),
+            Found::Active(reason) => return Done::nothing(Outcome::SkippedActive(reason)),
+            Found::CountsOnly | Found::Prunable => {}
+        }
+        // 2. The ring stands still: its oldest slot stays that, and the current one, too.
+        ring.lock(session, storage);
+        let Some(slot) = ring.oldest(session, storage) else { return Done::nothing(Outcome::Noop(None)) };
+        number.set(Some(slot.number));
+        if !slot.lock(session) {
+            return Done::nothing(Outcome::Noop(None));
+        }
+        match slot.look(session) {
+            Found::Empty => return Done::nothing(Outcome::Noop(None)),
+            Found::Active(reason) => return Done::nothing(Outcome::SkippedActive(reason)),
+            Found::CountsOnly => {
+                slot.drop_counts(session);
+                return Done { outcome: Outcome::Noop(None), rows: None, changed: true };
+            }
+            Found::Prunable => {}
+        }
+        // 3. Nobody writes to the slot any more, and what its last writers did is seen.
+        slot.lock_partitions(session);
+        if let Some(reason) = slot.gate(session) {
+            return Done::nothing(Outcome::SkippedActive(reason));
+        }
+        // 4.
+        let carried = slot.empty(session, floor());
+        Done { outcome: Outcome::Pruned, rows: Some(carried as i64), changed: true }
+    })
+}
+
+/// Failed rows that finished at this time or later stay.
+fn floor() -> i64 {
+    let micros = |duration: std::time::Duration| i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+    let now = server::transaction_clock().saturating_add(micros(settings::clock_offset()));
+    settings::failed_retention().map_or(NEVER, |retention| now.saturating_sub(micros(retention)))
+}

@@ -1,0 +1,144 @@
+//! What a step of maintenance did.
+
+use crate::subtransaction::Failure;
+use awa_ingest_core::error::Error;
+use pgrx::datum::Interval;
+use pgrx::pg_sys::Datum;
+use pgrx::{IntoDatum, PgSqlErrorCode};
+use std::time::Duration;
+
+/// What can be done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Task {
+    /// Refreshes the planner's statistics.
+    Statistics,
+    /// Empties slots of the rings whose jobs are done.
+    Prune,
+}
+
+impl Task {
+    /// By its name in SQL.
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Statistics, Self::Prune].into_iter().find(|task| task.name() == name)
+    }
+
+    /// Its name in SQL.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Statistics => "statistics",
+            Self::Prune => "prune",
+        }
+    }
+}
+
+/// How a step ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// There was nothing to do, for a reason where it is not plain.
+    Noop(Option<&'static str>),
+    /// A table has new statistics.
+    Analyzed,
+    /// Somebody held a lock on the table.
+    SkippedLock,
+    /// A slot was emptied.
+    Pruned,
+    /// The slot is still needed: why.
+    SkippedActive(&'static str),
+    /// Counts were folded.
+    Rolled,
+    /// Another session keeps old row versions alive.
+    SkippedPinned,
+    /// Somebody held a lock that the step needs; nothing was changed.
+    Blocked,
+    /// It went wrong; nothing was changed.
+    Failed,
+}
+
+impl Outcome {
+    /// Its name and reason in SQL.
+    pub fn names(self) -> (&'static str, Option<&'static str>) {
+        match self {
+            Self::Noop(reason) => ("noop", reason),
+            Self::Analyzed => ("analyzed", None),
+            Self::SkippedLock => ("skipped_lock", None),
+            Self::Pruned => ("pruned", None),
+            Self::SkippedActive(reason) => ("skipped_active", Some(reason)),
+            Self::Rolled => ("rolled", None),
+            Self::SkippedPinned => ("skipped_pinned", None),
+            Self::Blocked => ("blocked", None),
+            Self::Failed => ("failed", None),
+        }
+    }
+
+    /// Whether the step found things as they are to stay, and did nothing.
+    pub fn is_quiet(self) -> bool {
+        matches!(self, Self::Noop(_) | Self::SkippedActive(_))
+    }
+}
+
+/// What a step is about.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Subject {
+    /// A table, with its schema.
+    pub relation: Option<String>,
+    /// A ring, or `rollup`.
+    pub ring: Option<&'static str>,
+    /// A slot of it.
+    pub slot: Option<i32>,
+}
+
+/// A step that was run.
+pub struct Run {
+    /// The task that it belongs to.
+    pub task: Task,
+    /// What it was about.
+    pub subject: Subject,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Rows: carried, folded, or assumed by the planner.
+    pub rows: Option<i64>,
+    /// When it began, as `timestamptz`.
+    pub started_at: i64,
+    /// How long it took.
+    pub duration: Duration,
+    /// SQLSTATE and message of what went wrong.
+    pub error: Option<(String, String)>,
+    /// The error itself, where it was one of the server.
+    pub failure: Option<Failure>,
+}
+
+impl Run {
+    /// A task that could not even begin.
+    pub fn refused(task: Task, started_at: i64, error: (String, String)) -> Self {
+        let (subject, duration) = (Subject::default(), Duration::ZERO);
+        Self { task, subject, outcome: Outcome::Failed, rows: None, started_at, duration, error: Some(error), failure: None }
+    }
+
+    /// The user's wish to stop, which is not an outcome to go on from.
+    pub fn interruption(&mut self) -> Option<Failure> {
+        self.failure.take_if(|failure| failure.code() == PgSqlErrorCode::ERRCODE_QUERY_CANCELED)
+    }
+
+    /// The columns of `awa_ingest.run_maintenance`, in order.
+    pub fn columns(&self) -> [Option<Datum>; 10] {
+        let (outcome, reason) = self.outcome.names();
+        let (sqlstate, error) = self.error.as_ref().map(|(sqlstate, error)| (&**sqlstate, &**error)).unzip();
+        [
+            self.task.name().into_datum(),
+            self.subject.relation.as_deref().into_datum(),
+            self.subject.ring.into_datum(),
+            self.subject.slot.into_datum(),
+            outcome.into_datum(),
+            reason.into_datum(),
+            self.rows.into_datum(),
+            Interval::from_micros(self.duration.as_micros() as i64).into_datum(),
+            sqlstate.into_datum(),
+            error.into_datum(),
+        ]
+    }
+}
+
+/// SQLSTATE and message of an error of this extension.
+pub fn error_of(error: &Error) -> (String, String) {
+    (error.sqlstate().to_owned(), error.to_string())
+}

@@ -1,0 +1,141 @@
+//! What the launcher, its workers and those who start and stop them tell each other.
+#![allow(unsafe_code)]
+
+use pgrx::pg_sys::{self, Oid};
+use pgrx::{PGRXSharedMemory, PgLwLock, pg_shmem_init};
+
+/// Databases that a launcher can serve: background workers run out before.
+const MOST: usize = 256;
+
+/// What is known of a database.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Nothing: a worker has to look.
+    Unknown,
+    /// It has the extension.
+    Present,
+    /// It has not.
+    Absent,
+    /// Somebody wants no worker there.
+    Stopped,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    database: Oid,
+    state: State,
+    /// The worker's process, 0 for none.
+    worker: i32,
+}
+
+#[derive(Clone, Copy)]
+struct Table {
+    launcher: i32,
+    used: usize,
+    entries: [Entry; MOST],
+}
+
+// SAFETY: plain values; no pointers.
+unsafe impl PGRXSharedMemory for Table {}
+
+const NOBODY: Entry = Entry { database: Oid::INVALID, state: State::Unknown, worker: 0 };
+
+impl Default for Table {
+    fn default() -> Self {
+        Self { launcher: 0, used: 0, entries: [NOBODY; MOST] }
+    }
+}
+
+impl Table {
+    fn find(&self, database: Oid) -> Option<usize> {
+        self.entries[..self.used].iter().position(|entry| entry.database == database)
+    }
+
+    /// The database's entry, made where there is room.
+    fn entry(&mut self, database: Oid) -> Option<&mut Entry> {
+        let place = match self.find(database) {
+            Some(place) => place,
+            None if self.used < MOST => {
+                self.entries[self.used] = Entry { database, ..NOBODY };
+                self.used += 1;
+                self.used - 1
+            }
+            None => return None,
+        };
+        Some(&mut self.entries[place])
+    }
+}
+
+// SAFETY: nobody else's lock has the name.
+static TABLE: PgLwLock<Table> = unsafe { PgLwLock::new(c"awa_ingest databases") };
+
+/// Asks for the memory.
+pub fn register() {
+    pg_shmem_init!(TABLE);
+}
+
+/// This process is the launcher.
+pub fn begin_launcher() {
+    TABLE.exclusive().launcher = process_id();
+}
+
+/// State and worker of a database; `None` where the table is full.
+pub fn look_up(database: Oid) -> Option<(State, i32)> {
+    TABLE.exclusive().entry(database).map(|entry| (entry.state, entry.worker))
+}
+
+/// Forgets databases that do not exist.
+pub fn retain(exists: impl Fn(Oid) -> bool) {
+    let mut table = TABLE.exclusive();
+    let mut place = 0;
+    while place < table.used {
+        let entry = table.entries[place];
+        if entry.worker != 0 || exists(entry.database) {
+            place += 1;
+        } else {
+            table.used -= 1;
+            let last = table.used;
+            table.entries[place] = table.entries[last];
+        }
+    }
+}
+
+/// Sets what is known of a database, and wakes the launcher.
+pub fn set(database: Oid, state: State) {
+    if let Some(entry) = TABLE.exclusive().entry(database) {
+        entry.state = state;
+    }
+    wake_launcher();
+}
+
+/// This process is the worker of a database, or ends being that.
+pub fn set_worker(database: Oid, begins: bool) {
+    if let Some(entry) = TABLE.exclusive().entry(database) {
+        if begins {
+            entry.worker = process_id();
+        } else if entry.worker == process_id() {
+            entry.worker = 0;
+        }
+    }
+    wake_launcher();
+}
+
+/// Has the launcher look what has changed.
+pub fn wake_launcher() {
+    let launcher = TABLE.share().launcher;
+    if launcher == 0 {
+        return;
+    }
+    // SAFETY: a process that is gone is not found; a latch may be set without need.
+    unsafe {
+        let process = pg_sys::BackendPidGetProc(launcher);
+        if !process.is_null() {
+            pg_sys::SetLatch(&raw mut (*process).procLatch);
+        }
+    }
+}
+
+fn process_id() -> i32 {
+    // SAFETY: set once at the start of the process.
+    unsafe { pg_sys::MyProcPid }
+}

@@ -1,0 +1,148 @@
+//! Keeps one maintenance worker in every database that has the extension.
+#![allow(unsafe_code)]
+
+use super::locks::{self, Role};
+use super::{Keeper, RESTART, process, start_maintenance};
+use crate::list;
+use crate::settings;
+use crate::shared::databases::{self, State};
+use pgrx::pg_guard;
+use pgrx::pg_sys::{self, Datum, Oid};
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::time::{Duration, Instant};
+
+/// Sleep while all is as it should be. Whoever drops or copies a database waits five seconds for its worker to leave it, and in the middle of
+/// a query a worker does not look.
+const LONG: Duration = Duration::from_secs(1);
+/// Sleep while a worker is to be started.
+const SHORT: Duration = Duration::from_millis(200);
+
+/// Where the process begins.
+#[pg_guard]
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn awa_ingest_launcher_main(_argument: Datum) {
+    process::begin();
+    process::connect(None);
+    databases::begin_launcher();
+    locks::take(Role::Launcher, Oid::INVALID);
+    let mut launcher = Launcher::default();
+    let mut rest = Duration::ZERO;
+    while process::sleep(rest) {
+        rest = match process::transaction(|| launcher.look()) {
+            Ok(true) => LONG,
+            Ok(false) => SHORT,
+            Err((_, message)) => {
+                pgrx::log!("awa_ingest launcher: {message}");
+                LONG
+            }
+        };
+    }
+    // As the server's own launchers do, so that it is started again unless the server stops.
+    process::exit(1)
+}
+
+/// A database that can be connected to.
+struct Database {
+    oid: Oid,
+    name: String,
+}
+
+#[derive(Default)]
+struct Launcher {
+    /// When workers were last started.
+    started: HashMap<Oid, Instant>,
+    /// The server had no slot for a worker, and its log says so, since all had what they want.
+    complained: bool,
+}
+
+impl Launcher {
+    /// Whether there is nothing to do soon.
+    fn look(&mut self) -> bool {
+        let existing = list();
+        databases::retain(|database| existing.iter().any(|existing| existing.oid == database));
+        self.started.retain(|database, _| existing.iter().any(|existing| existing.oid == *database));
+        let served = served();
+        let mut settled = true;
+        for database in &existing {
+            let is_served = served.as_ref().is_none_or(|served| served.contains(&database.name));
+            match databases::look_up(database.oid) {
+                Some((_, worker)) if worker != 0 => {
+                    if !is_served || locks::database_is_wanted(database.oid) {
+                        process::signal(worker, libc::SIGTERM);
+                    }
+                }
+                Some((State::Unknown | State::Present, 0)) if is_served => {
+                    settled = false;
+                    self.start(database);
+                }
+                // Its worker ended as it should: the next one need not wait.
+                Some((State::Absent | State::Stopped, 0)) => {
+                    self.started.remove(&database.oid);
+                }
+                _ => {}
+            }
+        }
+        self.complained &= !settled;
+        settled
+    }
+
+    fn start(&mut self, database: &Database) {
+        let is_recent = self.started.get(&database.oid).is_some_and(|started| started.elapsed() < RESTART);
+        if is_recent || locks::database_is_wanted(database.oid) {
+            return;
+        }
+        match start_maintenance(database.oid, Keeper::Launcher) {
+            Some(_) => {
+                self.started.insert(database.oid, Instant::now());
+            }
+            None if !self.complained => {
+                self.complained = true;
+                pgrx::log!(
+                    "awa_ingest launcher: no free slot for the maintenance worker of database \"{}\"; raise max_worker_processes",
+                    database.name
+                );
+            }
+            None => {}
+        }
+    }
+}
+
+/// The databases that the setting names; `None` for all.
+fn served() -> Option<Vec<String>> {
+    let list = settings::databases()?;
+    // SAFETY: the function splits a copy that it may change; its list and names are in the transaction's memory.
+    unsafe {
+        let mut names = std::ptr::null_mut();
+        if !pg_sys::SplitGUCList(pg_sys::pstrdup(list.as_ptr()), b',' as _, &mut names) {
+            return Some(Vec::new());
+        }
+        let name = |name: *mut std::ffi::c_char| CStr::from_ptr(name).to_string_lossy().into_owned();
+        Some(list::nodes(names).map(name).collect())
+    }
+}
+
+/// Databases that take connections. Templates are left alone: whoever copies them wants nobody connected.
+fn list() -> Vec<Database> {
+    let mut databases = Vec::new();
+    // SAFETY: the scan of a shared catalog, as the server's own launcher makes it; rows are copied out.
+    unsafe {
+        let relation = pg_sys::table_open(pg_sys::DatabaseRelationId, pg_sys::AccessShareLock as i32);
+        let scan = pg_sys::systable_beginscan(relation, Oid::INVALID, false, std::ptr::null_mut(), 0, std::ptr::null_mut());
+        loop {
+            let tuple = pg_sys::systable_getnext(scan);
+            if tuple.is_null() {
+                break;
+            }
+            let row = &*pg_sys::GETSTRUCT(tuple).cast::<pg_sys::FormData_pg_database>();
+            // A limit of -2 marks one whose DROP was interrupted.
+            if row.datallowconn && !row.datistemplate && row.datconnlimit != -2 {
+                let name = CStr::from_ptr(row.datname.data.as_ptr()).to_string_lossy().into_owned();
+                databases.push(Database { oid: row.oid, name });
+            }
+        }
+        pg_sys::systable_endscan(scan);
+        pg_sys::table_close(relation, pg_sys::AccessShareLock as i32);
+    }
+    databases
+}

@@ -1,0 +1,82 @@
+//! A process that refreshes the statistics of a database once, one table a transaction.
+#![allow(unsafe_code)]
+
+use super::identity::Identity;
+use super::locks::{self, Role};
+use super::process;
+use crate::maintenance::{self, Pass, Rights, Run, Task};
+use crate::server;
+use crate::settings;
+use crate::spi;
+use pgrx::pg_guard;
+use pgrx::pg_sys::{Datum, Oid};
+
+/// Where the process begins.
+#[pg_guard]
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn awa_ingest_statistics_main(argument: Datum) {
+    let database = Oid::from(argument.value() as u32);
+    process::begin();
+    process::connect(Some(database));
+    if locks::take(Role::Statistics, database) {
+        refresh(database);
+    }
+    process::exit(0)
+}
+
+fn refresh(database: Oid) {
+    let Ok(Some(identity)) = process::transaction(Identity::look_up) else { return };
+    identity.assume();
+    process::show(Some(c"statistics"));
+    let mut pass = Pass::new(Task::Statistics);
+    while !process::is_stopping() {
+        let step = limited(settings::statistics_timeout(), || {
+            process::transaction(|| {
+                if locks::database_is_wanted(database) {
+                    return true;
+                }
+                let run = pass.step(Rights::Owner);
+                let run = run.unwrap_or_else(|error| Some(maintenance::refused(Task::Statistics, &error)));
+                let Some(run) = run else { return true };
+                spi::connect(|session| maintenance::record(session, &run));
+                pass.is_over()
+            })
+        });
+        process::answer_interrupts();
+        match step {
+            Ok(true) => break,
+            Ok(false) => {}
+            Err(_) if process::is_stopping() => break,
+            Err(error) => {
+                // The time ran out while the outcome was being recorded, or the record could not be written.
+                let run = Run::refused(Task::Statistics, server::clock(), error);
+                let recorded = process::transaction(|| spi::connect(|session| maintenance::record(session, &run)));
+                if recorded.is_err() {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+unsafe extern "C-unwind" {
+    fn enable_timeout_after(timeout: u32, milliseconds: i32);
+    fn disable_timeout(timeout: u32, keep_indicator: bool);
+}
+
+/// The server's number for statement_timeout, the same in all its versions.
+const STATEMENT_TIMEOUT: u32 = 3;
+
+/// Runs `work`, and cancels its query after so long. statement_timeout is for clients' statements: nothing else arms it.
+fn limited<T>(milliseconds: i32, work: impl FnOnce() -> T) -> T {
+    if milliseconds == 0 {
+        return work();
+    }
+    // SAFETY: the server registered the timeout when this process connected; an error in `work` is caught there.
+    unsafe {
+        enable_timeout_after(STATEMENT_TIMEOUT, milliseconds);
+        let done = work();
+        disable_timeout(STATEMENT_TIMEOUT, false);
+        done
+    }
+}

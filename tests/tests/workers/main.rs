@@ -1,0 +1,12 @@
+//! Background processes: who runs where, and what they let others do.
+
+mod alone;
+mod crash;
+mod databases;
+mod errors;
+mod launcher;
+mod quiet;
+mod rights;
+mod standby;
+mod statistics;
+mod support;

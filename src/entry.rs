@@ -124,6 +124,10 @@ entry_points! {
     awa_ingest_stop_worker pg_finfo_awa_ingest_stop_worker => crate::workers::stop_worker;
     awa_ingest_announce_worker pg_finfo_awa_ingest_announce_worker => crate::workers::announce_worker;
     awa_ingest_provision_lane pg_finfo_awa_ingest_provision_lane => crate::provision::provision_lane;
+    awa_ingest_sequence_position pg_finfo_awa_ingest_sequence_position => crate::sequence::sequence_position;
+    awa_ingest_lane_states pg_finfo_awa_ingest_lane_states => crate::reports::lane_states;
+    awa_ingest_lane_sequence_problems pg_finfo_awa_ingest_lane_sequence_problems => crate::lane_sequences::lane_sequence_problems;
+    awa_ingest_repair_lane_sequence pg_finfo_awa_ingest_repair_lane_sequence => crate::lane_sequences::repair_lane_sequence;
     awa_ingest_status pg_finfo_awa_ingest_status => crate::status::status;
     awa_ingest_guard_drop pg_finfo_awa_ingest_guard_drop => crate::drop_guard::guard_drop;
 }

@@ -53,7 +53,7 @@ fn sequence(session: &Session, storage: &Storage, lane: &Lane) -> Option<String>
 }
 
 fn provision(session: &Session, storage: &Storage, lane: &Lane) -> Result<String> {
-    provision::for_writer(session, storage, &lane.queue, lane.priority, lane.shard);
+    provision::for_writer(session, storage, &lane.queue, lane.priority, lane.shard)?;
     let damaged = || Error::DamagedLane(lane.to_string(), "it has no enqueue sequence".into());
     sequence(session, storage, lane).ok_or_else(damaged)
 }

@@ -26,6 +26,7 @@ mod held;
 mod ingest;
 mod input;
 mod jobs;
+mod lane_sequences;
 mod lanes;
 mod last;
 mod list;
@@ -34,10 +35,12 @@ mod memory;
 mod notify;
 mod provision;
 mod report;
+mod reports;
 mod results;
 mod ring;
 mod row;
 mod seen;
+mod sequence;
 mod server;
 mod settings;
 mod shared;
@@ -62,7 +65,8 @@ extension_sql_file!("../sql/install/functions.sql", name = "functions", requires
 extension_sql_file!("../sql/install/foreign.sql", name = "foreign", requires = ["functions"]);
 extension_sql_file!("../sql/install/compat.sql", name = "compat", requires = ["foreign"]);
 extension_sql_file!("../sql/install/maintenance.sql", name = "maintenance", requires = ["compat"]);
-extension_sql_file!("../sql/install/grants.sql", name = "grants", requires = ["maintenance"]);
+extension_sql_file!("../sql/install/lanes.sql", name = "lanes", requires = ["maintenance"]);
+extension_sql_file!("../sql/install/grants.sql", name = "grants", requires = ["lanes"]);
 extension_sql_file!("../sql/install/drop_guard.sql", name = "drop_guard", requires = ["grants"]);
 
 /// Runs once a process, when the library is loaded.

@@ -3,6 +3,7 @@
 
 use crate::authority::{self, act_as};
 use crate::entry::Call;
+use crate::lane_sequences::refuse_lost;
 use crate::lanes::lock;
 use crate::spi::{self, Rows, Session, View, argument};
 use crate::statements::Statement;
@@ -14,7 +15,8 @@ use pgrx::pg_sys::Datum;
 const LAST_SHARD: i16 = 63;
 
 /// Creates what is missing of a lane: its rows, its two sequences, and the sequences' privileges. Any queue name and priority;
-/// raises 22023 for NULL and for a shard outside 0 to 63. Callable by whoever may enqueue.
+/// raises 22023 for NULL and for a shard outside 0 to 63, and 55000 for a lane in use that has lost a sequence. Callable by whoever may
+/// enqueue.
 pub fn provision_lane(call: &Call) -> Result<Option<Datum>> {
     let missing = || Error::InvalidArgument("queue, priority and shard must not be NULL".into());
     let queue = call.text(0)?.ok_or_else(missing)?;
@@ -28,24 +30,25 @@ pub fn provision_lane(call: &Call) -> Result<Option<Datum>> {
         if storage.engine == Engine::Canonical {
             return Err(Error::NoLanes);
         }
-        act_as(authority::of_storage(session, &storage)?, || create(session, &storage, queue, priority, shard));
+        act_as(authority::of_storage(session, &storage)?, || create(session, &storage, queue, priority, shard))?;
         Ok(None)
     })
 }
 
 /// Creates a lane for a writer. Callers of awa's own function need not know this extension: theirs is created with their own rights, as awa's
 /// function does it.
-pub fn for_writer(session: &Session, storage: &Storage, queue: &str, priority: i16, shard: i16) {
+pub fn for_writer(session: &Session, storage: &Storage, queue: &str, priority: i16, shard: i16) -> Result<()> {
     let may_provision = session.query(Statement::MayProvision, &storage.target, &[], View::Latest, Rows::first);
     match may_provision {
         Some(true) => {
             session.run(Statement::Provision, &storage.target, &[argument(queue), argument(priority), argument(shard)]);
+            Ok(())
         }
         _ => create(session, storage, queue, priority, shard),
     }
 }
 
-fn create(session: &Session, storage: &Storage, queue: &str, priority: i16, shard: i16) {
+fn create(session: &Session, storage: &Storage, queue: &str, priority: i16, shard: i16) -> Result<()> {
     let schema = argument(&*storage.schema);
     let lane = [argument(queue), argument(priority), argument(shard), schema];
     let run = |statement, arguments: usize| session.run(statement, &storage.target, &lane[..arguments]);
@@ -65,6 +68,7 @@ fn create(session: &Session, storage: &Storage, queue: &str, priority: i16, shar
     // awa's head tables have a trigger that locks the lane before it looks for a conflict, and makes the sequence: propose heads
     // only for a lane that is missing, and make sequences only where no trigger did.
     if !exists() {
+        refuse_lost(session, storage, &lane, &format!("(queue \"{queue}\", priority {priority}, shard {shard})"))?;
         if !has_row() {
             run(Statement::LaneRow, 2);
         }
@@ -77,4 +81,5 @@ fn create(session: &Session, storage: &Storage, queue: &str, priority: i16, shar
     let list = |rows: &Rows| rows.map(|row| rows.get(row, 0).unwrap_or_default()).collect::<Vec<String>>();
     let grants = session.query(Statement::LaneGrants, &storage.target, &lane, View::Latest, list);
     grants.iter().for_each(|grant| session.run_once(grant));
+    Ok(())
 }

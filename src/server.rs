@@ -76,6 +76,17 @@ pub fn may(table: Oid, right: u32) -> bool {
     unsafe { pg_sys::pg_class_aclcheck(table, pg_sys::GetUserId(), right as AclMode) == pg_sys::AclResult::ACLCHECK_OK }
 }
 
+/// Whether the current user may read a table.
+pub fn may_select(table: Oid) -> bool {
+    may(table, pg_sys::ACL_SELECT)
+}
+
+/// The user's lock_timeout in milliseconds; 0 is none.
+pub fn lock_timeout() -> i32 {
+    // SAFETY: a setting of the server, only read.
+    unsafe { pg_sys::LockTimeout }
+}
+
 /// The same of the session's user, whoever acts now.
 pub fn session_user_may(table: Oid, right: u32) -> bool {
     // SAFETY: as for `may`.

@@ -159,6 +159,18 @@ statements! {
     LaneSequences "lane_sequences" [TEXTOID, INT2OID, INT2OID];
     /// Lists the grants that the lane's sequences need.
     LaneGrants "lane_grants" [TEXTOID, INT2OID, INT2OID, TEXTOID];
+    /// Lanes and what waits in them.
+    LaneStates "lane_states" [TEXTOID];
+    /// The same in awa's storage.
+    LaneStatesAwa "lane_states_awa" [TEXTOID];
+    /// What is wrong with lane sequences.
+    LaneSequenceProblems "lane_sequence_problems" [TEXTOID, TEXTOID, BOOLOID];
+    /// Whether a sequence is a lane's.
+    LaneOfSequence "lane_of_sequence" [TEXTOID];
+    /// What there is of a lane.
+    LaneParts "lane_parts" [TEXTOID, INT2OID, INT2OID, TEXTOID];
+    /// Whether a lane has segments.
+    LaneHasSegments "lane_has_segments" [TEXTOID, INT2OID, INT2OID];
     /// The oldest slot of the lease or claim ring.
     RingOldest "prune/oldest" [];
     /// The oldest slot of the queue ring.

@@ -141,6 +141,13 @@ impl Storage {
         relation(name, self.schema_oid)
     }
 
+    /// Whether the storage schema has a plain or partitioned table of that name.
+    pub fn has_table(&self, name: &str) -> bool {
+        // SAFETY: any oid may be asked for.
+        let kind = |oid| unsafe { pg_sys::get_rel_relkind(oid) } as u8;
+        self.relation(name).is_some_and(|oid| [pg_sys::RELKIND_RELATION, pg_sys::RELKIND_PARTITIONED_TABLE].contains(&kind(oid)))
+    }
+
     /// The sequence that job ids come from.
     pub fn ids(&self) -> Result<Oid> {
         let name = match self.engine {
@@ -270,7 +277,7 @@ fn is_table(name: &str, schema: Oid) -> bool {
 }
 
 fn may_read(table: &str, schema: Oid) -> bool {
-    relation(table, schema).is_some_and(|table| server::may(table, pg_sys::ACL_SELECT))
+    relation(table, schema).is_some_and(server::may_select)
 }
 
 /// What awa's installer takes as the name of a storage schema.

@@ -213,7 +213,7 @@ pub fn sqlstate(code: PgSqlErrorCode) -> String {
 }
 
 /// Where both were due, the server has reported the lock's timeout only, and forgotten the statement's.
-fn check_statement_timeout() {
+pub fn check_statement_timeout() {
     // SAFETY: a setting and two clocks of the server, only read.
     let (limit, begun, now) =
         unsafe { (pg_sys::StatementTimeout, pg_sys::GetCurrentStatementStartTimestamp(), pg_sys::GetCurrentTimestamp()) };

@@ -77,3 +77,113 @@ $$;
 REVOKE ALL ON FUNCTION awa_ingest.grant_producer(text) FROM PUBLIC;
 COMMENT ON FUNCTION awa_ingest.grant_producer(text) IS
     'Grants a role what enqueueing needs and nothing more, on the storage that is in use';
+
+-- Exactly what operating needs, on the storage that is in use now: run it again after awa was installed or migrated. Nothing of it lets
+-- enqueue; but what prune moves and throws away may be read and thrown away by hand.
+-- The rights on the head tables are what analyze_relation asks for; the lanes' sequences follow them, as everywhere.
+CREATE FUNCTION awa_ingest.grant_operator(role text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    status record;
+    grantee text;
+    storage text;
+    part text;
+    relation regclass;
+    routine regprocedure;
+BEGIN
+    SELECT quote_ident(rolname) INTO grantee FROM pg_roles WHERE rolname = role;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'role "%" does not exist', role USING ERRCODE = 'undefined_object';
+    END IF;
+    SELECT * INTO status FROM awa_ingest.status();
+    IF NOT status.ready THEN
+        RAISE EXCEPTION '%', status.problem USING ERRCODE = 'object_not_in_prerequisite_state', HINT = status.hint;
+    END IF;
+    storage := quote_ident(status.storage_schema);
+
+    EXECUTE format('GRANT USAGE ON SCHEMA awa, awa_ingest, %s TO %s', storage, grantee);
+    FOREACH part IN ARRAY ARRAY[
+        'status()', 'run_maintenance(text)', 'analyze_relation(regclass)', 'start_worker()', 'stop_worker()', 'reset_ingest_stats()',
+        'lane_sequence_problems()', 'repair_lane_sequence(text, text)', 'provision_lane(text, smallint, smallint)',
+        'sequence_position(regclass)'
+    ] LOOP
+        CONTINUE WHEN to_regprocedure('awa_ingest.' || part) IS NULL;
+        EXECUTE format('GRANT EXECUTE ON FUNCTION awa_ingest.%s TO %s', part, grantee);
+    END LOOP;
+    FOREACH part IN ARRAY ARRAY['workers', 'lanes', 'rings', 'ingest_stats'] LOOP
+        relation := to_regclass('awa_ingest.' || part);
+        CONTINUE WHEN relation IS NULL;
+        EXECUTE format('GRANT SELECT ON %s TO %s', relation, grantee);
+        -- A view's functions run with its reader's rights.
+        FOR routine IN
+            SELECT DISTINCT function.oid
+              FROM pg_rewrite AS rule
+              JOIN pg_depend AS depend ON depend.classid = 'pg_rewrite'::regclass AND depend.objid = rule.oid
+              JOIN pg_proc AS function ON depend.refclassid = 'pg_proc'::regclass AND function.oid = depend.refobjid
+             WHERE rule.ev_class = relation AND function.pronamespace = 'awa_ingest'::regnamespace
+        LOOP
+            EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', routine, grantee);
+        END LOOP;
+    END LOOP;
+    IF to_regclass('awa_ingest.maintenance_runs') IS NOT NULL THEN
+        EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON awa_ingest.maintenance_runs TO %s', grantee);
+    END IF;
+    IF status.mode = 'attached' THEN
+        EXECUTE format('GRANT SELECT ON awa.storage_transition_state, awa.runtime_storage_backends, awa.schema_version TO %s', grantee);
+    END IF;
+    IF status.engine = 'queue_storage' THEN
+        PERFORM awa_ingest.grant_upkeep(status.storage_schema, role);
+    END IF;
+END
+$$;
+REVOKE ALL ON FUNCTION awa_ingest.grant_operator(text) FROM PUBLIC;
+COMMENT ON FUNCTION awa_ingest.grant_operator(text) IS
+    'Grants a role what operating needs and nothing more, on the storage that is in use: maintenance, views, and the repair of lanes';
+
+CREATE FUNCTION awa_ingest.grant_upkeep(storage_schema text, role text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    wanted record;
+    relation regclass;
+    next_value regprocedure := to_regprocedure(format('%I.sequence_next_value(text)', storage_schema));
+BEGIN
+    -- The embedded storage has the first few of them.
+    FOR wanted IN SELECT * FROM (VALUES
+        ('SELECT, INSERT, UPDATE, DELETE', 'queue_enqueue_heads'), ('SELECT, INSERT, UPDATE, DELETE', 'queue_claim_heads'),
+        ('SELECT, UPDATE', 'queue_ring_state'), ('SELECT, UPDATE', 'queue_ring_slots'),
+        ('SELECT, UPDATE', 'lease_ring_state'), ('SELECT, UPDATE', 'lease_ring_slots'),
+        ('SELECT, UPDATE', 'claim_ring_state'), ('SELECT, UPDATE', 'claim_ring_slots'),
+        ('SELECT, TRUNCATE', 'ready_entries'), ('SELECT, TRUNCATE', 'ready_segments'), ('SELECT, TRUNCATE', 'ready_tombstones'),
+        ('SELECT, TRUNCATE', 'ready_claim_attempt_batches'), ('SELECT, INSERT, TRUNCATE', 'done_entries'),
+        ('SELECT, TRUNCATE', 'receipt_completion_batches'), ('SELECT, TRUNCATE', 'receipt_completion_tombstones'),
+        ('SELECT, INSERT, TRUNCATE', 'queue_terminal_count_deltas'), ('SELECT, TRUNCATE', 'leases'),
+        ('SELECT, TRUNCATE', 'lease_claims'), ('SELECT, TRUNCATE', 'lease_claim_batches'),
+        ('SELECT, TRUNCATE', 'lease_claim_closures'), ('SELECT, TRUNCATE', 'lease_claim_closure_batches'),
+        ('SELECT, INSERT, UPDATE, DELETE', 'queue_terminal_live_counts'), ('SELECT, INSERT, UPDATE', 'queue_terminal_rollups')
+    ) AS wanted (privileges, name)
+    LOOP
+        relation := to_regclass(format('%I.%I', storage_schema, wanted.name));
+        FOR relation IN
+            SELECT relation WHERE relation IS NOT NULL
+            UNION
+            SELECT tree.relid FROM pg_partition_tree(relation) AS tree
+        LOOP
+            EXECUTE format('GRANT %s ON %s TO %I', wanted.privileges, relation, role);
+        END LOOP;
+    END LOOP;
+    FOR relation IN EXECUTE format(
+        'SELECT to_regclass(format(''%%I.%%I'', $1, head.seq_name))
+           FROM (SELECT seq_name FROM %1$I.queue_enqueue_heads UNION ALL SELECT seq_name FROM %1$I.queue_claim_heads) AS head
+          WHERE head.seq_name IS NOT NULL', storage_schema) USING storage_schema
+    LOOP
+        CONTINUE WHEN relation IS NULL;
+        EXECUTE format('GRANT SELECT, USAGE, UPDATE ON SEQUENCE %s TO %I', relation, role);
+    END LOOP;
+    IF next_value IS NOT NULL THEN
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', next_value, role);
+    END IF;
+END
+$$;
+REVOKE ALL ON FUNCTION awa_ingest.grant_upkeep(text, text) FROM PUBLIC;
+COMMENT ON FUNCTION awa_ingest.grant_upkeep(text, text) IS
+    'The part of awa_ingest.grant_operator() that concerns the tables, partitions and sequences of a storage';

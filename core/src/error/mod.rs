@@ -112,6 +112,12 @@ pub enum Error {
     OutcomeForgotten,
     /// A lane's bookkeeping is damaged: lane, and what is wrong.
     DamagedLane(String, String),
+    /// A lane in use has lost a sequence, and a new one would begin too low: lane, and `enqueue` or `claim`.
+    LostSequence(String, &'static str),
+    /// A lane's sequence for which there is no safe repair: its name, and what is wrong.
+    BeyondRepair(String, String),
+    /// Repairing a lane's sequence takes more rights than the caller has: its name.
+    NotOwnerOfSequence(String),
     /// Unique keys can be neither taken nor seen to be taken.
     ClaimsHidden,
     /// A trigger or rule left out rows: of which table, and how many.
@@ -159,10 +165,11 @@ impl Error {
             Self::ArrayLength(..) | Self::ArrayDimensions(_) => "22023",
             Self::UnknownStorage(_) | Self::DamagedLane(..) => "55000",
             Self::ClaimsHidden | Self::RowsLeftOut(..) | Self::MixedOwners(_) => "55000",
+            Self::LostSequence(..) | Self::BeyondRepair(..) => "55000",
             Self::NoLanes | Self::NoAwa | Self::UnknownFunction(_) | Self::NothingSaved | Self::UnknownRow(_) | Self::NotInAwa => {
                 "55000"
             }
-            Self::NotOwner(_) | Self::MayNotMaintain => "42501",
+            Self::NotOwner(_) | Self::NotOwnerOfSequence(_) | Self::MayNotMaintain => "42501",
             Self::UnknownTask(_) | Self::NotMaintained(_) => "22023",
             Self::KeptSnapshot => "0A000",
             Self::Standby => "25006",
@@ -274,6 +281,11 @@ impl Error {
             Self::DamagedLane(..) => {
                 Some("Repair the lane before enqueueing to it: awa_ingest.provision_lane makes what is missing.")
             }
+            Self::LostSequence(..) => Some("awa_ingest.lane_sequence_problems() says how it can be repaired."),
+            Self::NotOwnerOfSequence(_) => {
+                Some("able_roles of awa_ingest.lane_sequence_problems() are the roles that can repair it.")
+            }
+            Self::BeyondRepair(..) => Some("Put it right by hand, while the queue has neither producers nor workers."),
             Self::ClaimsHidden => Some("Look for row security and triggers on job_unique_claims."),
             Self::RowsLeftOut(..) => Some("Look for triggers and rules on the table that skip rows."),
             Self::MixedOwners(_) => {
@@ -341,6 +353,14 @@ impl Display for Error {
             }
             Self::StillAttached => write!(f, "cannot drop extension awa_ingest: it stands in for {COMPAT}"),
             Self::DamagedLane(lane, what) => write!(f, "lane {lane} is damaged: {what}"),
+            Self::LostSequence(lane, side) => {
+                write!(
+                    f,
+                    "lane {lane} has lost its {side} sequence, and a new one would begin below positions that were handed out"
+                )
+            }
+            Self::NotOwnerOfSequence(name) => write!(f, "must be owner of sequence {name}"),
+            Self::BeyondRepair(name, what) => write!(f, "sequence \"{name}\" has no safe repair: {what}"),
             Self::ClaimsHidden => f.write_str("unique keys can be neither claimed nor seen to be claimed"),
             Self::RowsLeftOut(table, count) => write!(f, "{count} rows were left out of table {table}"),
             Self::MixedOwners(schema) => {

@@ -62,7 +62,8 @@ async fn views_are_explained_column_by_column() {
     let db = Db::awa().await;
     let client = db.connect().await;
     for view in ["workers", "maintenance_runs", "lanes", "rings", "ingest_stats"] {
-        let section = OPERATIONS.split(&format!("\n## `awa_ingest.{view}`\n")).nth(1).unwrap_or_else(|| panic!("a section about {view}"));
+        let section =
+            OPERATIONS.split(&format!("\n## `awa_ingest.{view}`\n")).nth(1).unwrap_or_else(|| panic!("a section about {view}"));
         let section = section.split("\n## ").next().unwrap();
         let sql = "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass('awa_ingest.' || $1::text) AND attnum > 0";
         let columns = client.query(sql, &[&view]).await.unwrap();

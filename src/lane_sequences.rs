@@ -1,0 +1,108 @@
+//! Lane sequences that one role can use and another cannot: found, and repaired.
+
+use crate::entry::Call;
+use crate::sequence;
+use crate::server;
+use crate::spi::{self, Argument, Rows, Session, View, argument};
+use crate::statements::Statement;
+use crate::storage::{Engine, Mode, Storage, Version};
+use crate::subtransaction::{self, attempt};
+use awa_ingest_core::error::{Error, Result};
+use pgrx::IntoDatum;
+use pgrx::pg_sys::{Datum, Oid};
+
+/// How long a repair waits for whoever uses the sequence, in milliseconds. Producers of that lane wait behind it meanwhile.
+const PATIENCE: i32 = 300;
+
+/// `awa_ingest.lane_sequence_problems`: one row for a sequence that something is wrong with. Needs SELECT on the head tables and
+/// ready_segments. Raises 55000 for an unknown storage.
+pub fn lane_sequence_problems(call: &Call) -> Result<Option<Datum>> {
+    let mut rows = call.rows();
+    spi::connect(|session| {
+        let storage = Storage::resolve(session, View::Caller, Version::Checked)?;
+        if storage.engine == Engine::QueueStorage {
+            rows.take(session.open(Statement::LaneSequenceProblems, &storage.target, &arguments(&storage, None)));
+        }
+        Ok(None)
+    })
+}
+
+/// `awa_ingest.repair_lane_sequence`: runs what [`lane_sequence_problems`] lists for one sequence. Returns `repaired`, `nothing_to_do`, or
+/// `busy` if a transaction kept the sequence for longer than 300 ms or the user's lock_timeout. Needs what the statements need (42501).
+/// Raises 22023 for what is no lane's sequence in the active storage, and 55000 where there is no safe repair.
+pub fn repair_lane_sequence(call: &Call) -> Result<Option<Datum>> {
+    let missing = || Error::InvalidArgument("schema_name and sequence_name must not be NULL".into());
+    let schema = call.text(0)?.ok_or_else(missing)?;
+    let name = call.text(1)?.ok_or_else(missing)?;
+    let outcome = match spi::connect(|session| problem(session, schema, name))? {
+        None => "nothing_to_do",
+        Some(problem) if problem.statements.is_empty() => return Err(Error::BeyondRepair(name.to_owned(), problem.detail)),
+        Some(problem) => run(&problem.statements),
+    };
+    // GRANT only warns who has a privilege without the right to pass it on.
+    if outcome == "repaired" && spi::connect(|session| problem(session, schema, name))?.is_some() {
+        return Err(Error::NotOwnerOfSequence(name.to_owned()));
+    }
+    Ok(outcome.into_datum())
+}
+
+struct Problem {
+    detail: String,
+    statements: Vec<String>,
+}
+
+fn problem(session: &Session, schema: &str, name: &str) -> Result<Option<Problem>> {
+    let storage = Storage::resolve(session, View::Caller, Version::Checked)?;
+    let is_lanes = storage.engine == Engine::QueueStorage
+        && *storage.schema == *schema
+        && session.query(Statement::LaneOfSequence, &storage.target, &[argument(name)], View::Latest, Rows::first) == Some(true);
+    if !is_lanes {
+        return Err(Error::InvalidArgument(format!("\"{schema}\".\"{name}\" is no lane's sequence in the active storage")));
+    }
+    let arguments = arguments(&storage, Some(name));
+    Ok(session.query(Statement::LaneSequenceProblems, &storage.target, &arguments, View::Latest, |rows| {
+        let detail = rows.get(0, 3)?;
+        Some(Problem { detail, statements: rows.get(0, 5).unwrap_or_default() })
+    }))
+}
+
+fn arguments(storage: &Storage, name: Option<&str>) -> [Argument; 3] {
+    [argument(&*storage.schema), name.and_then(argument), argument(storage.mode == Mode::Embedded)]
+}
+
+fn run(statements: &[String]) -> &'static str {
+    let work = || spi::connect(|session| statements.iter().for_each(|statement| session.run_once(statement)));
+    let is_users = (1..=PATIENCE).contains(&server::lock_timeout());
+    match attempt(|| if is_users { work() } else { subtransaction::within(PATIENCE, work) }) {
+        Ok(()) => "repaired",
+        Err(failure) if failure.is_contention() => {
+            subtransaction::check_statement_timeout();
+            "busy"
+        }
+        Err(failure) => failure.raise(),
+    }
+}
+
+/// Refuses to make a lane's missing sequence anew where it would begin below positions that were handed out: workers would never come by
+/// there again, or come by twice. The lane's locks are held.
+pub fn refuse_lost(session: &Session, storage: &Storage, lane: &[Argument; 4], name: &str) -> Result<()> {
+    let parts = |rows: &Rows| (rows.get(0, 0) == Some(true), rows.get::<i64>(0, 1), rows.get::<i64>(0, 2));
+    let (has_head, enqueue, claim) = session.query(Statement::LaneParts, &storage.target, lane, View::Latest, parts);
+    let is_used = |sequence: i64| sequence::position(Oid::from(sequence as u32)).is_some_and(|next| next > 1);
+    let (side, lost) = match (enqueue, claim) {
+        (Some(_), Some(_)) => return Ok(()),
+        (None, Some(claim)) => ("enqueue", is_used(claim) || has_segments(session, storage, lane)),
+        (Some(enqueue), None) => ("claim", is_used(enqueue)),
+        (None, None) => ("enqueue", has_head && has_segments(session, storage, lane)),
+    };
+    match lost {
+        true => Err(Error::LostSequence(name.to_owned(), side)),
+        false => Ok(()),
+    }
+}
+
+/// Whether jobs were put there; not seen by who may not look.
+fn has_segments(session: &Session, storage: &Storage, lane: &[Argument; 4]) -> bool {
+    let may_look = storage.relation("ready_segments").is_some_and(server::may_select);
+    may_look && session.query(Statement::LaneHasSegments, &storage.target, &lane[..3], View::Latest, Rows::first) == Some(true)
+}

@@ -1,0 +1,61 @@
+//! Reads where a sequence stands, without the lock that SQL keeps until the transaction ends.
+#![allow(unsafe_code)]
+
+use crate::entry::Call;
+use crate::server;
+use awa_ingest_core::error::Result;
+use pgrx::IntoDatum;
+use pgrx::pg_sys::{self, Datum, Oid, Relation};
+
+const LOCK: i32 = pg_sys::AccessShareLock as i32;
+
+/// `awa_ingest.sequence_position`: the value that comes next. NULL for a sequence that the caller has neither SELECT nor USAGE on, and for
+/// what is no sequence.
+pub fn sequence_position(call: &Call) -> Result<Option<Datum>> {
+    let sequence = call.argument(0).map(|datum| Oid::from(datum.value() as u32));
+    Ok(sequence.filter(|sequence| may_read(*sequence)).and_then(position).and_then(IntoDatum::into_datum))
+}
+
+/// The value that comes next, whoever may read it.
+pub fn position(sequence: Oid) -> Option<i64> {
+    // SAFETY: the relation, if it is still there, is locked while it is read, and closed with its lock.
+    unsafe {
+        let relation = pg_sys::try_relation_open(sequence, LOCK);
+        if relation.is_null() {
+            return None;
+        }
+        let next = read(relation);
+        pg_sys::relation_close(relation, LOCK);
+        next
+    }
+}
+
+fn may_read(sequence: Oid) -> bool {
+    is_sequence(sequence) && (server::may(sequence, pg_sys::ACL_SELECT) || server::may(sequence, pg_sys::ACL_USAGE))
+}
+
+fn is_sequence(relation: Oid) -> bool {
+    // SAFETY: any oid may be asked for.
+    unsafe { pg_sys::get_rel_relkind(relation) as u8 == pg_sys::RELKIND_SEQUENCE }
+}
+
+/// # Safety
+/// The relation is open and locked.
+unsafe fn read(relation: Relation) -> Option<i64> {
+    // SAFETY: a sequence is a heap of one tuple of this struct, which is changed in place; it is visible to every snapshot.
+    unsafe {
+        if (*(*relation).rd_rel).relkind as u8 != pg_sys::RELKIND_SEQUENCE {
+            return None;
+        }
+        let any = &raw mut pg_sys::SnapshotAnyData;
+        let (no_key, no_parallel) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let scan = pg_sys::heap_beginscan(relation, any, 0, no_key, no_parallel, pg_sys::ScanOptions::SO_TYPE_SEQSCAN);
+        let tuple = pg_sys::heap_getnext(scan, pg_sys::ScanDirection::ForwardScanDirection);
+        let next = (!tuple.is_null()).then(|| {
+            let data = &*pg_sys::GETSTRUCT(tuple).cast::<pg_sys::FormData_pg_sequence_data>();
+            data.last_value + i64::from(data.is_called)
+        });
+        pg_sys::heap_endscan(scan);
+        next
+    }
+}

@@ -113,6 +113,8 @@ entry_points! {
     awa_ingest_last_ingest pg_finfo_awa_ingest_last_ingest => crate::last::last_ingest;
     awa_ingest_last_ingest_summary pg_finfo_awa_ingest_last_ingest_summary => crate::last::last_ingest_summary;
     awa_ingest_provision_lane pg_finfo_awa_ingest_provision_lane => crate::provision::provision_lane;
+    awa_ingest_read_ingest_stats pg_finfo_awa_ingest_read_ingest_stats => crate::ingest_stats::read_ingest_stats;
+    awa_ingest_reset_ingest_stats pg_finfo_awa_ingest_reset_ingest_stats => crate::ingest_stats::reset_ingest_stats;
     awa_ingest_status pg_finfo_awa_ingest_status => crate::status::status;
     awa_ingest_guard_drop pg_finfo_awa_ingest_guard_drop => crate::drop_guard::guard_drop;
 }

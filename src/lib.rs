@@ -24,6 +24,7 @@ mod foreign;
 mod functions;
 mod held;
 mod ingest;
+mod ingest_stats;
 mod input;
 mod jobs;
 mod lanes;
@@ -39,6 +40,7 @@ mod row;
 mod seen;
 mod server;
 mod settings;
+mod shared;
 mod single;
 mod spi;
 mod spool;
@@ -58,7 +60,8 @@ extension_sql_file!("../sql/install/embedded.sql", name = "embedded", requires =
 extension_sql_file!("../sql/install/functions.sql", name = "functions", requires = ["embedded"]);
 extension_sql_file!("../sql/install/foreign.sql", name = "foreign", requires = ["functions"]);
 extension_sql_file!("../sql/install/compat.sql", name = "compat", requires = ["foreign"]);
-extension_sql_file!("../sql/install/grants.sql", name = "grants", requires = ["compat"]);
+extension_sql_file!("../sql/install/ingest_stats.sql", name = "ingest_stats", requires = ["compat"]);
+extension_sql_file!("../sql/install/grants.sql", name = "grants", requires = ["ingest_stats"]);
 extension_sql_file!("../sql/install/drop_guard.sql", name = "drop_guard", requires = ["grants"]);
 
 /// Runs once a process, when the library is loaded.
@@ -69,4 +72,8 @@ pub extern "C-unwind" fn _PG_init() {
     storage::watch_catalog();
     last::watch_transactions();
     changes::watch();
+    if server::is_preloading() {
+        shared::register();
+        ingest_stats::watch_transactions();
+    }
 }

@@ -1,5 +1,6 @@
 //! Every setting of the extension, with the reason for its default.
 
+use awa_ingest_core::route::STRIPE_LIMIT;
 use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting};
 use std::ffi::CString;
 
@@ -11,9 +12,6 @@ static QUEUE_STRIPE_COUNT: GucSetting<Option<CString>> = GucSetting::<Option<CSt
 
 /// Off: jobs are work that somebody waits for.
 static ALLOW_DROP: GucSetting<bool> = GucSetting::<bool>::new(false);
-
-/// Most stripes a queue can have.
-const STRIPE_LIMIT: i32 = 64;
 
 /// Defines the settings and reserves their prefix.
 pub fn register() {
@@ -70,7 +68,7 @@ fn parse_stripe_count(value: &[u8]) -> Option<Option<i32>> {
     if value.eq_ignore_ascii_case("auto") {
         return Some(None);
     }
-    value.parse().ok().filter(|count| (1..=STRIPE_LIMIT).contains(count)).map(Some)
+    value.parse().ok().filter(|count| (1..=STRIPE_LIMIT as i32).contains(count)).map(Some)
 }
 
 #[allow(unsafe_code)]

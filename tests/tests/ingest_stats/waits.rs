@@ -3,7 +3,7 @@
 use awa_ingest_tests::{Db, Template, backend_pid, wait_until, wait_until_blocked, within};
 use tokio_postgres::Client;
 
-use crate::{database, run};
+use crate::{counted, database, of, run};
 
 /// The histogram, and the sum of the waits in microseconds.
 async fn waits(client: &Client, queue: &str) -> (Vec<i64>, i64) {
@@ -53,17 +53,19 @@ async fn a_wait_is_in_the_bucket_of_its_length() {
     }
 }
 
-/// Attempts that gave up count to the wait of the one that succeeded, and that is one sample.
+/// Attempts that gave up count to the wait of the one that succeeded, which is one sample, and what they skipped does not count again.
 #[tokio::test(flavor = "multi_thread")]
 async fn all_attempts_of_a_call_are_one_wait() {
     let db = database(Template::Embedded).await;
-    let two_lanes = "SELECT awa.enqueue_columns(ARRAY['k', 'k'], queue => ARRAY['a', 'q'])";
-    run(&db.connect().await, two_lanes).await;
-    // A call waits for 9 ms, 18, 36 and so on up to 144.
-    let (histogram, sum) = after_waiting(&db, "SET deadlock_timeout = '20ms'", two_lanes, 1100).await;
+    let client = db.connect().await;
+    run(&client, "SELECT awa.enqueue('k', queue => 'a')").await;
+    let batch = r#"SELECT awa.enqueue_batch('[{"kind": "k", "queue": "a"}, {"kind": "k", "queue": "q", "unique": {}},
+        {"kind": "k", "queue": "q", "unique": {}}]', 'skip')"#;
+    // It waits for 9 ms, 18, 36 and so on up to 144.
+    let (histogram, sum) = after_waiting(&db, "SET deadlock_timeout = '20ms'", batch, 1100).await;
     assert_eq!((histogram, bucket(sum)), (vec![0, 0, 0, 0, 1], 4), "{sum} us");
-    let (others, _) = waits(&db.connect().await, "a").await;
-    assert_eq!(others.iter().sum::<i64>(), 1, "the lane that was free each time");
+    assert_eq!(waits(&client, "a").await.0.iter().sum::<i64>(), 1, "the lane that was free each time");
+    assert_eq!(counted(&client).await, [of("a", 1, 1, 0), of("q", 1, 1, 1)]);
 }
 
 /// A transaction of single calls holds its lane: only the first one asks for it.

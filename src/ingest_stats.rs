@@ -35,7 +35,7 @@ pub fn is_on() -> bool {
 pub fn count_job(storage: &Storage, stored: &str, bytes: u64, waited: Option<Duration>) {
     let mut counts = Counts { jobs: 1, batches: 1, bytes, ..Counts::ZERO };
     waited.into_iter().for_each(|wait| counts.lane_locked(wait));
-    count(queue(storage, stored, stripes()), &counts);
+    count(logical(storage, stored), &counts);
 }
 
 fn count(queue: &str, counts: &Counts) {
@@ -50,16 +50,13 @@ fn with_pending(work: impl FnOnce(&mut Pending)) {
     PENDING.set(pending);
 }
 
-/// The setting, if there is one for all queues.
-fn stripes() -> Option<usize> {
-    settings::queue_stripe_count().map(|stripes| stripes as usize)
-}
-
-/// The canonical engine has no stripes.
-fn queue<'q>(storage: &Storage, stored: &'q str, stripes: Option<usize>) -> &'q str {
+/// The logical queue. The canonical engine has no stripes, and of most names the setting need not be asked.
+fn logical<'q>(storage: &Storage, stored: &'q str) -> &'q str {
     match storage.engine {
-        Engine::QueueStorage => logical_queue(stored, stripes),
-        Engine::Canonical => stored,
+        Engine::QueueStorage if stored.contains('#') => {
+            logical_queue(stored, settings::queue_stripe_count().map(|stripes| stripes as usize))
+        }
+        _ => stored,
     }
 }
 
@@ -110,11 +107,10 @@ impl Tally {
             let wait = waits.waited.get(&index).copied().unwrap_or_default();
             at(&mut sums, lanes.get(index).stored).lane_locked(wait);
         }
-        let stripes = stripes();
         // One call for a queue, over however many stripes its jobs went.
         let mut queues: HashMap<&str, Counts> = HashMap::new();
         for (stored, sum) in sums.iter().enumerate().filter(|(_, sum)| **sum != Counts::ZERO) {
-            queues.entry(queue(storage, &router.stored(stored).name, stripes)).or_default().add(sum);
+            queues.entry(logical(storage, &router.stored(stored).name)).or_default().add(sum);
         }
         queues.into_iter().for_each(|(queue, sum)| count(queue, &Counts { batches: 1, ..sum }));
     }

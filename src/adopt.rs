@@ -40,7 +40,7 @@ fn move_all(session: &Session, on_conflict: OnConflict) -> Result<[i64; 3]> {
         return Err(Error::NoAwa);
     }
     session.run(Statement::LockEmbedded, &Target::none(), &[]);
-    let mut ingest = Ingest::new(on_conflict, Left::new())?;
+    let mut ingest = Ingest::new(on_conflict, Left::new())?.uncounted();
     let mut adopted = Store::new(c"awa_ingest_adopted", &ADOPTED, settings::segment_memory());
     let mut waiting = session.open(Statement::Waiting, &Target::none(), &[argument(ingest.storage().ids()?)]);
     let mut ord = 0;

@@ -4,6 +4,7 @@
 use crate::arguments::{self, text_array};
 use crate::datum::Arena;
 use crate::entry::Call;
+use crate::ingest_stats;
 use crate::jobs::{self, Row, RowType};
 use crate::seen::Seen;
 use crate::single::{self, Single};
@@ -199,5 +200,17 @@ fn into_canonical(call: &Call, storage: &Storage, state: &str) -> Result<Datum> 
         })
     });
     let row = row.ok_or_else(|| Error::RowsLeftOut("jobs_hot or scheduled_jobs".into(), 1))?;
+    if ingest_stats::is_on() {
+        ingest_stats::count_job(storage, job.queue, bytes(call, &job), None);
+    }
     Ok(RowType::of(call)?.form(row))
+}
+
+/// Bytes of the canonical engine's job, whose tags are not in `job`. Tags that are no list of strings are left out.
+fn bytes(call: &Call, job: &Job<'_>) -> u64 {
+    let (mut buffer, mut payload) = (Vec::new(), Vec::new());
+    let tags = text_array(call.argument(TAGS), &mut buffer).ok().flatten();
+    let tagged = draft(call, "available", tags, None).and_then(|draft| draft.validate_as_awa().map_err(|fault| fault.at(1)));
+    tagged.as_ref().unwrap_or(job).payload(&mut payload);
+    job.bytes(job.queue, &payload)
 }

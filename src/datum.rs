@@ -3,8 +3,10 @@
 
 use awa_ingest_core::error::Fault;
 use awa_ingest_core::jsonb::Value;
+use pgrx::datum::Interval;
 use pgrx::pg_sys::{self, Datum};
-use pgrx::varlena;
+use pgrx::{IntoDatum, varlena};
+use std::time::Duration;
 
 /// The bytes of a text, bytea or jsonb datum, detoasted where needed.
 ///
@@ -34,6 +36,11 @@ pub unsafe fn text<'a>(datum: Datum) -> Result<&'a str, Fault> {
 pub unsafe fn json<'a>(datum: Datum) -> Result<Value<'a>, Fault> {
     // SAFETY: passed on to the caller.
     Ok(Value::root(unsafe { bytes(datum) })?)
+}
+
+/// An interval of so many microseconds.
+pub fn interval(duration: Duration) -> Option<Datum> {
+    Interval::from_micros(duration.as_micros() as i64).into_datum()
 }
 
 /// Where a value begins in an [`Arena`].

@@ -128,6 +128,8 @@ entry_points! {
     awa_ingest_lane_states pg_finfo_awa_ingest_lane_states => crate::reports::lane_states;
     awa_ingest_lane_sequence_problems pg_finfo_awa_ingest_lane_sequence_problems => crate::lane_sequences::lane_sequence_problems;
     awa_ingest_repair_lane_sequence pg_finfo_awa_ingest_repair_lane_sequence => crate::lane_sequences::repair_lane_sequence;
+    awa_ingest_read_ingest_stats pg_finfo_awa_ingest_read_ingest_stats => crate::ingest_stats::read_ingest_stats;
+    awa_ingest_reset_ingest_stats pg_finfo_awa_ingest_reset_ingest_stats => crate::ingest_stats::reset_ingest_stats;
     awa_ingest_status pg_finfo_awa_ingest_status => crate::status::status;
     awa_ingest_guard_drop pg_finfo_awa_ingest_guard_drop => crate::drop_guard::guard_drop;
 }

@@ -13,6 +13,7 @@ use pgrx::pg_sys::Oid;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// A lane that is locked.
 pub struct Held {
@@ -23,6 +24,16 @@ pub struct Held {
     pub position: Position,
     /// Whether the partitions took a row of it.
     pub fits: Cell<bool>,
+}
+
+/// A position that was taken.
+pub struct Taken {
+    /// Its lane.
+    pub held: Rc<Held>,
+    /// The position.
+    pub position: i64,
+    /// For how long the lane's lock was waited for; `None` where it was held already.
+    pub waited: Option<Duration>,
 }
 
 /// Schema, priority, shard and queue.
@@ -37,7 +48,7 @@ thread_local! {
 
 impl Held {
     /// Locks the lane until the transaction ends, if that is not done, and takes its next position.
-    pub fn take(storage: &Storage, lane: &Lane) -> Result<(Rc<Self>, i64)> {
+    pub fn take(storage: &Storage, lane: &Lane) -> Result<Taken> {
         let key = (storage.schema_oid, lane.priority, lane.shard, lane.queue.to_string());
         let now = Moment::now();
         let known = HELD.with_borrow_mut(|(moment, lanes)| {
@@ -47,21 +58,22 @@ impl Held {
             }
             lanes.get(&key).cloned()
         });
-        let (sequence, position) = match &known {
-            Some(held) => (held.sequence, lanes::take(held.sequence, 1)),
+        let (sequence, waited) = match &known {
+            Some(held) => (held.sequence, None),
             None => {
-                let (sequence, _) = spi::connect(|session| lanes::hold(session, storage, lane))?;
-                (sequence, lanes::take(sequence, 1))
+                let (sequence, waited) = spi::connect(|session| lanes::hold(session, storage, lane))?;
+                (sequence, Some(waited))
             }
         };
+        let position = lanes::take(sequence, 1);
         if let Some(held) = known.filter(|held| held.last.get() + 1 == position) {
             held.last.set(position);
-            return Ok((held, position));
+            return Ok(Taken { held, position, waited });
         }
         let ring = spi::connect(|session| ring::current(session, storage))?;
         let held = Rc::new(Self { sequence, last: Cell::new(position), position: ring, fits: Cell::new(false) });
         // Where a lane was made, the catalogs have changed, and the next call looks once more.
         HELD.with_borrow_mut(|(_, lanes)| lanes.insert(key, Rc::clone(&held)));
-        Ok((held, position))
+        Ok(Taken { held, position, waited })
     }
 }

@@ -13,7 +13,8 @@
 use crate::catalog::QueueCatalog;
 use crate::claims::{self, Losers};
 use crate::direct::Common;
-use crate::lanes::Reserved;
+use crate::ingest_stats::{self, Tally};
+use crate::lanes::{Reserved, Waits};
 use crate::results::Results;
 use crate::server::{self, Ids};
 use crate::spi::{self, Session, View};
@@ -71,6 +72,9 @@ pub struct Ingest<R> {
     skipped_at_once: u64,
     claims: u64,
     deferred: u64,
+    waits: Waits,
+    /// What is counted of each queue, if anything is.
+    tally: Option<Tally>,
     /// Ready jobs that are due too far from now for awa.
     far: u64,
 }
@@ -140,6 +144,8 @@ impl<R: Results> Ingest<R> {
             skipped_at_once: 0,
             claims: 0,
             deferred: 0,
+            waits: Waits::default(),
+            tally: ingest_stats::is_on().then(Tally::default),
             far: 0,
         })
     }
@@ -148,6 +154,11 @@ impl<R: Results> Ingest<R> {
     /// became of a job is then known at once, and two such calls can deadlock over their keys.
     pub fn streaming(self, at_once: bool) -> Self {
         Self { streams: true, claims_at_once: at_once, ids: self.ids.ahead(), ..self }
+    }
+
+    /// For jobs that were counted when they first came.
+    pub fn uncounted(self) -> Self {
+        Self { tally: None, ..self }
     }
 
     /// Where the jobs go.
@@ -187,6 +198,9 @@ impl<R: Results> Ingest<R> {
             if let Some(holder) = claims::take_one(&self.storage, &job, job_id)? {
                 self.results.skipped(ordinal as i64, Some(holder));
                 self.skipped_at_once += 1;
+                if let Some(tally) = &mut self.tally {
+                    tally.skipped(route.stored);
+                }
                 return Ok(None);
             }
             claims = false;
@@ -223,7 +237,10 @@ impl<R: Results> Ingest<R> {
             let lane = self.lanes.find(route.stored, job.priority, route.shard, || queue);
             place = Some((lane, place_in(&mut self.lanes, &mut self.segments, lane, run_at)));
         }
-        self.spool.put(&Spooled { ord, job_id, queue, job, run_at, claims, shard: route.shard, place });
+        let bytes = self.spool.put(&Spooled { ord, job_id, queue, job, run_at, claims, shard: route.shard, place });
+        if let Some(tally) = &mut self.tally {
+            tally.spooled(route.stored, bytes);
+        }
     }
 
     /// Writes everything.
@@ -269,11 +286,15 @@ impl<R: Results> Ingest<R> {
             Engine::Canonical => write::canonical(session, &self.storage, now, jobs - deferred, deferred)?,
         }
         self.results.written(session, &self.storage, now)?;
+        if let Some(tally) = self.tally.take() {
+            tally.count(&self.storage, &self.router, &self.lanes, &self.waits);
+        }
         Ok((summary, held))
     }
 
     /// Takes keys, then lanes. May be called again after what it did was rolled back.
     fn secure(&mut self, session: &Session) -> Result<Secured> {
+        self.waits.resume();
         self.spool.show(session);
         self.segments.show(session);
         let lost = if self.claims > 0 { claims::take(session, &self.storage, self.claims)? } else { 0 };
@@ -283,7 +304,7 @@ impl<R: Results> Ingest<R> {
             (_, OnConflict::Skip) => self.leave_out_losers(session, lost)?,
         }
         let begun = Instant::now();
-        let reserved = lanes::reserve(session, &self.storage, &self.lanes)?;
+        let reserved = lanes::reserve(session, &self.storage, &self.lanes, &mut self.waits)?;
         Ok(Secured { reserved, jobs: self.jobs - self.skipped_at_once - lost, begun })
     }
 
@@ -316,14 +337,16 @@ impl<R: Results> Ingest<R> {
         }
         let (spool, segments) = self.survivors.insert((self.spool.successor(), self.segments.successor()));
         let mut losers = Losers::open(session, &self.storage);
-        let Self { lanes, results, deferred, .. } = self;
+        let Self { lanes, results, deferred, router, tally, .. } = self;
         lanes.restart();
         results.restart();
+        tally.iter_mut().for_each(Tally::restart);
         *deferred = 0;
         let mut left_out = 0;
         spool.take(&self.spool, |job| {
             if let Some(loser) = losers.take_if(job.ord) {
                 results.skipped(job.ord, loser.holder);
+                tally.iter_mut().for_each(|tally| tally.lost(router, &job));
                 left_out += 1;
                 return None;
             }

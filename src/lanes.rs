@@ -11,6 +11,7 @@ use awa_ingest_core::error::{Error, Result};
 use awa_ingest_core::lanes::{Lane, Lanes};
 use pgrx::direct_function_call_as_datum;
 use pgrx::pg_sys::{self, Oid};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Reserved positions.
@@ -23,15 +24,43 @@ pub struct Reserved {
     pub waited: Duration,
 }
 
+/// How long a call has waited for the lock of each of its lanes, by the lane's index: over all attempts, of which each starts anew.
+#[derive(Default)]
+pub struct Waits {
+    /// Waits that are over.
+    pub waited: BTreeMap<usize, Duration>,
+    asked: Option<(usize, Instant)>,
+}
+
+impl Waits {
+    /// Another attempt begins: the one before may have ended while it waited.
+    pub fn resume(&mut self) {
+        if let Some((lane, asked)) = self.asked.take() {
+            *self.waited.entry(lane).or_default() += asked.elapsed();
+        }
+    }
+
+    /// Runs `lock`, which returns when the lane is locked, or fails. Returns for how long it waited.
+    fn lock(&mut self, lane: usize, lock: impl FnOnce()) -> Duration {
+        let asked = Instant::now();
+        self.asked = Some((lane, asked));
+        lock();
+        self.asked = None;
+        let waited = asked.elapsed();
+        *self.waited.entry(lane).or_default() += waited;
+        waited
+    }
+}
+
 /// Reserves the positions that `lanes` counted.
-pub fn reserve(session: &Session, storage: &Storage, lanes: &Lanes) -> Result<Reserved> {
+pub fn reserve(session: &Session, storage: &Storage, lanes: &Lanes, waits: &mut Waits) -> Result<Reserved> {
     let (mut starts, mut waited) = (vec![0; lanes.len()], Duration::ZERO);
     let order = lanes.in_order();
     for index in order.iter().copied() {
         // A lane is created in its turn, not before the others are taken: creating locks it, too.
         let lane = lanes.get(index);
-        let (sequence, wait) = hold(session, storage, lane)?;
-        waited += wait;
+        let (sequence, name) = find(session, storage, lane)?;
+        waited += waits.lock(index, || lock(&name));
         starts[index] = take(sequence, lane.count);
     }
     Ok(Reserved { starts, lanes: order.len(), waited })
@@ -39,12 +68,18 @@ pub fn reserve(session: &Session, storage: &Storage, lanes: &Lanes) -> Result<Re
 
 /// Locks a lane until the transaction ends, and makes it if it does not exist. Returns its sequence, and the time spent waiting.
 pub fn hold(session: &Session, storage: &Storage, lane: &Lane) -> Result<(Oid, Duration)> {
+    let (sequence, name) = find(session, storage, lane)?;
+    let asked = Instant::now();
+    lock(&name);
+    Ok((sequence, asked.elapsed()))
+}
+
+/// The lane's sequence and the name of its lock. The lane is made if it does not exist.
+fn find(session: &Session, storage: &Storage, lane: &Lane) -> Result<(Oid, String)> {
     let name = sequence(session, storage, lane).map_or_else(|| provision(session, storage, lane), Ok)?;
     let damaged = || Error::DamagedLane(lane.to_string(), format!("sequence \"{name}\" is missing"));
     let sequence = storage.relation(&name).ok_or_else(damaged)?;
-    let asked = Instant::now();
-    lock(&format!("{}.{}", storage.target.storage, quote(&name)));
-    Ok((sequence, asked.elapsed()))
+    Ok((sequence, format!("{}.{}", storage.target.storage, quote(&name))))
 }
 
 /// The lane's sequence, if it has one now: the lane may be younger than the transaction's snapshot.

@@ -1,6 +1,7 @@
 //! What the session's last COPY or INSERT into a foreign table did, until that is rolled back.
 #![allow(unsafe_code)]
 
+use crate::datum::interval;
 use crate::entry::Call;
 use crate::ingest::Summary;
 use crate::jobs::RowType;
@@ -9,14 +10,12 @@ use crate::statements::Statement;
 use crate::storage::{Engine, Mode, Storage};
 use awa_ingest_core::error::{Error, Result};
 use awa_ingest_core::outcome::Outcome;
-use pgrx::datum::Interval;
 use pgrx::pg_sys::{self, Datum, SubTransactionId};
 use pgrx::{IntoDatum, pg_guard};
 use std::cell::Cell;
 use std::ffi::{CString, c_void};
 use std::fmt::Write;
 use std::rc::Rc;
-use std::time::Duration;
 
 struct Last {
     /// Where the jobs went; `None` if there were none.
@@ -102,10 +101,6 @@ pub fn last_ingest_jobs(call: &Call) -> Result<Option<Datum>> {
     let (first, last): (Vec<i64>, Vec<i64>) = last.outcome.ranges().ok_or(Error::OutcomeForgotten)?.into_iter().unzip();
     spi::connect(|session| rows.take(session.open(statement, &storage.target, &[argument(first), argument(last)])));
     Ok(None)
-}
-
-fn interval(duration: Duration) -> Option<Datum> {
-    Interval::from_micros(duration.as_micros() as i64).into_datum()
 }
 
 /// Ranges with both ends, as `int8multirange`.

@@ -24,6 +24,7 @@ mod foreign;
 mod functions;
 mod held;
 mod ingest;
+mod ingest_stats;
 mod input;
 mod jobs;
 mod lane_sequences;
@@ -64,9 +65,10 @@ extension_sql_file!("../sql/install/embedded.sql", name = "embedded", requires =
 extension_sql_file!("../sql/install/functions.sql", name = "functions", requires = ["embedded"]);
 extension_sql_file!("../sql/install/foreign.sql", name = "foreign", requires = ["functions"]);
 extension_sql_file!("../sql/install/compat.sql", name = "compat", requires = ["foreign"]);
-extension_sql_file!("../sql/install/maintenance.sql", name = "maintenance", requires = ["compat"]);
-extension_sql_file!("../sql/install/lanes.sql", name = "lanes", requires = ["maintenance"]);
-extension_sql_file!("../sql/install/grants.sql", name = "grants", requires = ["lanes"]);
+extension_sql_file!("../sql/install/ingest_stats.sql", name = "ingest_stats", requires = ["compat"]);
+extension_sql_file!("../sql/install/lanes.sql", name = "lanes", requires = ["ingest_stats"]);
+extension_sql_file!("../sql/install/maintenance.sql", name = "maintenance", requires = ["lanes"]);
+extension_sql_file!("../sql/install/grants.sql", name = "grants", requires = ["maintenance"]);
 extension_sql_file!("../sql/install/drop_guard.sql", name = "drop_guard", requires = ["grants"]);
 
 /// Runs once a process, when the library is loaded.
@@ -78,9 +80,9 @@ pub extern "C-unwind" fn _PG_init() {
     last::watch_transactions();
     changes::watch();
     workers::watch_transactions();
-    // SAFETY: a variable of the server.
-    if unsafe { pgrx::pg_sys::process_shared_preload_libraries_in_progress } {
+    if server::is_preloading() {
         shared::register();
+        ingest_stats::watch_transactions();
         workers::register_launcher();
     }
 }

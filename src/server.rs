@@ -52,6 +52,18 @@ pub fn process_id() -> u32 {
     unsafe { pg_sys::MyProcPid as u32 }
 }
 
+/// The database that this session is connected to.
+pub fn database() -> Oid {
+    // SAFETY: set once at the start of the session.
+    unsafe { pg_sys::MyDatabaseId }
+}
+
+/// Whether the server is starting, and loads what `shared_preload_libraries` names.
+pub fn is_preloading() -> bool {
+    // SAFETY: a variable of the process.
+    unsafe { pg_sys::process_shared_preload_libraries_in_progress }
+}
+
 /// The time now, not that of the transaction, as `timestamptz`.
 pub fn clock() -> i64 {
     // SAFETY: takes no arguments and only reads the clock.

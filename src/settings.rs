@@ -1,6 +1,7 @@
 //! Every setting of the extension, with the reason for its default.
 
 use crate::storage::Mode;
+use awa_ingest_core::route::STRIPE_LIMIT;
 use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting};
 use std::ffi::CString;
 use std::time::Duration;
@@ -34,9 +35,6 @@ static MAINTENANCE_HISTORY: GucSetting<i32> = GucSetting::<i32>::new(10_000);
 
 /// The real time.
 static CLOCK_OFFSET: GucSetting<i32> = GucSetting::<i32>::new(0);
-
-/// Most stripes a queue can have.
-const STRIPE_LIMIT: i32 = 64;
 
 /// Defines the settings and reserves their prefix.
 pub fn register() {
@@ -203,7 +201,7 @@ fn parse_stripe_count(value: &[u8]) -> Option<Option<i32>> {
     if value.eq_ignore_ascii_case("auto") {
         return Some(None);
     }
-    value.parse().ok().filter(|count| (1..=STRIPE_LIMIT).contains(count)).map(Some)
+    value.parse().ok().filter(|count| (1..=STRIPE_LIMIT as i32).contains(count)).map(Some)
 }
 
 #[allow(unsafe_code)]

@@ -2,8 +2,9 @@
 //! common they share: the storage as their snapshot shows it, the lanes that they hold, and the ring slot found behind each lane's lock.
 #![allow(unsafe_code)]
 
+use crate::datum;
 use crate::direct::{self, Common};
-use crate::held::Held;
+use crate::held::{Held, Taken};
 use crate::seen::Seen;
 use crate::server;
 use crate::spi::{self, Argument};
@@ -11,13 +12,14 @@ use crate::spool::Ready;
 use crate::statements::{Statement, Target};
 use crate::storage::Storage;
 use crate::table::Table;
-use crate::{notify, write};
+use crate::{ingest_stats, notify, write};
 use awa_ingest_core::error::Result;
 use awa_ingest_core::job::{InitialState, Job};
 use awa_ingest_core::lanes::Lane;
 use awa_ingest_core::route;
 use pgrx::pg_sys::{self, Datum};
 use std::cell::Cell;
+use std::time::Duration;
 
 /// The values of variable length as they are stored.
 pub struct Single {
@@ -60,8 +62,26 @@ pub fn route(seen: &Seen, job: &Job<'_>) -> Result<(String, i16)> {
     Ok((queue.name.clone(), shard))
 }
 
-/// Takes the job's key, if it claims, and writes the job.
+/// Takes the job's key, if it claims, and writes and counts the job.
 pub fn write(storage: &Storage, job: &Job<'_>, queue: &str, shard: i16, run_at: Option<i64>, single: &Single) -> Result<Written> {
+    let (written, waited) = write_uncounted(storage, job, queue, shard, run_at, single)?;
+    if ingest_stats::is_on() {
+        // SAFETY: a jsonb that was made for this call.
+        let payload = single.payload.map(|payload| unsafe { datum::bytes(payload) });
+        ingest_stats::count_job(storage, queue, job.bytes(queue, payload.unwrap_or_default()), waited);
+    }
+    Ok(written)
+}
+
+/// Returns for how long a lane's lock was waited for, if one was taken.
+fn write_uncounted(
+    storage: &Storage,
+    job: &Job<'_>,
+    queue: &str,
+    shard: i16,
+    run_at: Option<i64>,
+    single: &Single,
+) -> Result<(Written, Option<Duration>)> {
     let job_id = server::nextval(storage.ids()?);
     if job.claims() {
         let arguments = [single.unique_key, Some(Datum::from(job_id))];
@@ -71,16 +91,16 @@ pub fn write(storage: &Storage, job: &Job<'_>, queue: &str, shard: i16, run_at: 
     if job.state != InitialState::Available {
         let written = written(server::clock());
         deferred(storage, job, single, &written)?;
-        return Ok(written);
+        return Ok((written, None));
     }
-    let (held, position) = Held::take(storage, &Lane::of_one(queue, job.priority, shard))?;
+    let Taken { held, position, waited } = Held::take(storage, &Lane::of_one(queue, job.priority, shard))?;
     // Read behind the lane's lock, as in the pipeline.
     let written = written(server::clock());
     ready(&held, position, job, shard, single, &written)?;
     notify::queue(job.queue);
     // SAFETY: later functions of the same statement see the job, as they see what awa's function wrote.
     unsafe { pg_sys::CommandCounterIncrement() };
-    Ok(written)
+    Ok((written, waited))
 }
 
 fn ready(held: &Held, position: i64, job: &Job<'_>, shard: i16, single: &Single, written: &Written) -> Result<()> {

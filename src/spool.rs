@@ -122,8 +122,13 @@ const SPOOL_COLUMNS: [Column; 16] = [
 /// Columns that are read back.
 const ORD: usize = 0;
 const JOB_ID: usize = 1;
+const KIND: usize = 2;
+const QUEUE: usize = 3;
+const ARGS: usize = 4;
 const STATE: usize = 5;
 const RUN_AT: usize = 8;
+const PAYLOAD: usize = 9;
+const UNIQUE_KEY: usize = 10;
 const LANE: usize = 14;
 const POSITION: usize = 15;
 
@@ -179,8 +184,8 @@ impl Spool {
         self.store.close();
     }
 
-    /// Appends a job.
-    pub fn put(&mut self, row: &Spooled<'_>) {
+    /// Appends a job. Returns its bytes, as [`awa_ingest_core::job::Job::bytes`] has them.
+    pub fn put(&mut self, row: &Spooled<'_>) -> u64 {
         let job = row.job;
         let arena = &mut self.arena;
         arena.clear();
@@ -214,6 +219,7 @@ impl Spool {
             row.place.map(|(lane, _)| Datum::from(lane as i32 + 1)),
             row.place.map(|(_, position)| Datum::from(position)),
         ]);
+        job.bytes(row.queue, &self.payload)
     }
 
     /// Calls `each` with every job that is ready, in input order.
@@ -260,14 +266,16 @@ impl Spool {
 
     /// Appends the jobs of `other` that `place` keeps, in their order: it returns the job's new position in its lane, or `None` to
     /// leave the job out. For jobs without a lane any position keeps them.
-    pub fn take(&mut self, other: &Spool, mut place: impl FnMut(Waiting) -> Option<i64>) {
+    pub fn take(&mut self, other: &Spool, mut place: impl FnMut(Waiting<'_>) -> Option<i64>) {
         other.store.scan(|mut row| {
             let lane = row[LANE].map(|lane| lane.value() - 1);
             let run_at = row[RUN_AT].map(|run_at| run_at.value() as i64);
-            // SAFETY: a text that the spool wrote.
-            let available =
-                row[STATE].is_some_and(|state| unsafe { datum::bytes(state) } == InitialState::Available.name().as_bytes());
-            let job = Waiting { ord: integer(row[ORD]), job_id: integer(row[JOB_ID]), available, lane, run_at };
+            // SAFETY: texts, jsonbs and byteas that the spool wrote.
+            let value = |column: usize| row[column].map_or(&[][..], |value| unsafe { datum::bytes(value) });
+            let available = value(STATE) == InitialState::Available.name().as_bytes();
+            let queue = value(QUEUE);
+            let bytes = [KIND, QUEUE, ARGS, PAYLOAD, UNIQUE_KEY].map(|column| value(column).len() as u64).iter().sum();
+            let job = Waiting { ord: integer(row[ORD]), job_id: integer(row[JOB_ID]), queue, available, lane, run_at, bytes };
             if let Some(position) = place(job) {
                 row[POSITION] = lane.map(|_| Datum::from(position));
                 self.store.put(row);
@@ -297,17 +305,21 @@ pub struct Ready {
 }
 
 /// A spooled job that is taken from one spool to the next.
-pub struct Waiting {
+pub struct Waiting<'a> {
     /// Place in the request, from 1.
     pub ord: i64,
     /// Its id.
     pub job_id: i64,
+    /// Bytes of the stored queue name.
+    pub queue: &'a [u8],
     /// Whether it is to be worked as soon as it is due.
     pub available: bool,
     /// Its lane, from 0; `None` where there are no lanes, and for deferred jobs.
     pub lane: Option<usize>,
     /// `None` for the call's clock.
     pub run_at: Option<i64>,
+    /// Bytes of the job.
+    pub bytes: u64,
 }
 
 fn integer(datum: Option<Datum>) -> i64 {

@@ -114,6 +114,14 @@ impl Job<'_> {
         }
     }
 
+    /// Bytes of its values of variable length as they are stored, uncompressed and without their length words: kind, the stored `queue`, args,
+    /// `payload` (metadata and tags, if there are any) and unique key.
+    pub fn bytes(&self, queue: &str, payload: &[u8]) -> u64 {
+        let (head, args) = self.args.unwrap_or(Value::EMPTY_OBJECT).parts();
+        let key = self.unique.as_ref().map_or(0, |unique| unique.key.len());
+        (self.kind.len() + queue.len() + head.map_or(0, |head| head.len()) + args.len() + payload.len() + key) as u64
+    }
+
     /// True if the job takes its key on its way in.
     pub fn claims(&self) -> bool {
         let states = self.unique.as_ref().and_then(|unique| unique.states);

@@ -9,6 +9,7 @@ pub mod column;
 pub mod csv;
 pub mod decode;
 pub mod error;
+pub mod ingest_stats;
 pub mod job;
 pub mod jsonb;
 pub mod lanes;

@@ -28,6 +28,16 @@ pub fn split_stripe(name: &str) -> Option<(&str, usize)> {
     number.parse().ok().map(|number| (queue, number))
 }
 
+/// Most stripes a queue can have.
+pub const STRIPE_LIMIT: usize = 64;
+
+/// The queue that a stored queue belongs to: what a stripe is a stripe of, or itself. `stripes` is how many every queue has, or `None` if
+/// that is not known, and then whatever is named like a stripe is taken for one.
+pub fn logical_queue(stored: &str, stripes: Option<usize>) -> &str {
+    let stripes = stripes.map_or(STRIPE_LIMIT, |stripes| if stripes == 1 { 0 } else { stripes });
+    split_stripe(stored).filter(|(_, number)| *number < stripes).map_or(stored, |(queue, _)| queue)
+}
+
 /// Routes the jobs of one call.
 #[derive(Debug)]
 pub struct Router {
@@ -64,6 +74,11 @@ impl Router {
     /// The stored queue behind a [`Route`].
     pub fn stored(&self, index: usize) -> &StoredQueue {
         &self.stored[index]
+    }
+
+    /// The index of a stored queue that was routed to.
+    pub fn find(&self, stored: &str) -> Option<usize> {
+        self.names.get(stored).copied()
     }
 
     /// The queues that jobs named, each with the stored queues behind it.
@@ -160,6 +175,22 @@ mod tests {
 
     fn job<'a>(key: Option<&'a [u8]>) -> Job<'a> {
         Draft { kind: Some("k"), ordering_key: key.map(Cow::Borrowed), ..Draft::default() }.validate().unwrap()
+    }
+
+    #[test]
+    fn stripes_belong_to_their_queue() {
+        for (stored, stripes, queue) in [
+            ("q", None, "q"),
+            ("q#0", None, "q"),
+            ("q#63", None, "q"),
+            ("q#64", None, "q#64"),
+            ("a#b#3", Some(4), "a#b"),
+            ("q#4", Some(4), "q#4"),
+            ("q#0", Some(1), "q#0"),
+            ("q#x", None, "q#x"),
+        ] {
+            assert_eq!(logical_queue(stored, stripes), queue, "{stored} of {stripes:?}");
+        }
     }
 
     #[test]

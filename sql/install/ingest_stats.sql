@@ -7,7 +7,7 @@ CREATE FUNCTION awa_ingest.read_ingest_stats() RETURNS TABLE (
     lane_lock_waits bigint[],
     lane_lock_wait_time interval
 )
-AS 'MODULE_PATHNAME', 'awa_ingest_read_ingest_stats' LANGUAGE C VOLATILE PARALLEL SAFE ROWS 100 SET search_path = pg_catalog, pg_temp;
+AS 'MODULE_PATHNAME', 'awa_ingest_read_ingest_stats' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100 SET search_path = pg_catalog, pg_temp;
 COMMENT ON FUNCTION awa_ingest.read_ingest_stats() IS 'What the view awa_ingest.ingest_stats shows';
 
 CREATE VIEW awa_ingest.ingest_stats AS SELECT * FROM awa_ingest.read_ingest_stats();

@@ -41,7 +41,10 @@ async fn queues_that_find_no_room_count_together() {
     let postgres = neighbour;
     awa_ingest_tests::wait_until(
         &postgres,
-        &format!("SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'client backend' AND datname = '{}')", db.name()),
+        &format!(
+            "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'client backend' AND datname = '{}')",
+            db.name()
+        ),
     )
     .await;
     run(&postgres, &format!("DROP DATABASE {}", db.name())).await;

@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use awa_ingest_tests::{Cluster, DEADLINE, Db, Template};
+use awa_ingest_tests::{Cluster, DEADLINE, Db, Template, within};
 use tokio_postgres::{Client, NoTls};
 
 use crate::support::{PRELOADED, change, make_gate, preloaded_with, run, set_gate, wait_for_statistics, worker, worker_other_than};
 
-/// Connects to a server that is getting up again.
-async fn reconnect(db: &Db) -> Client {
+/// Kills a process. The server ends all its processes then, and starts afresh. Returns a connection to it.
+async fn kill(pid: i32, db: &Db, client: Client) -> Client {
+    let killed = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().expect("kill");
+    assert!(killed.success());
+    within("the server's end", async { while client.simple_query("SELECT").await.is_ok() {} }).await;
     let started = std::time::Instant::now();
     loop {
         if let Ok((client, connection)) = tokio_postgres::connect(&db.url(), NoTls).await {
@@ -22,18 +25,12 @@ async fn reconnect(db: &Db) -> Client {
     }
 }
 
-fn kill(pid: i32) {
-    let killed = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().expect("kill");
-    assert!(killed.success());
-}
-
 #[tokio::test]
 async fn a_killed_worker_comes_back_by_the_launcher() {
     let db = Db::on(preloaded_with(&[]), Template::Embedded).await;
-    let pid = worker(&db.connect().await).await;
-    kill(pid);
-    // The server ends all its processes then, and starts afresh.
-    worker_other_than(&reconnect(&db).await, pid).await;
+    let client = db.connect().await;
+    let pid = worker(&client).await;
+    worker_other_than(&kill(pid, &db, client).await, pid).await;
 }
 
 #[tokio::test]
@@ -42,8 +39,7 @@ async fn a_killed_launcher_comes_back_and_so_do_workers() {
     let client = db.connect().await;
     let pid = worker(&client).await;
     let launcher = client.query_one("SELECT pid FROM awa_ingest.workers WHERE role = 'launcher'", &[]).await.expect("the launcher");
-    kill(launcher.get(0));
-    worker_other_than(&reconnect(&db).await, pid).await;
+    worker_other_than(&kill(launcher.get(0), &db, client).await, pid).await;
 }
 
 #[tokio::test]
@@ -65,8 +61,7 @@ async fn a_killed_worker_comes_back_without_a_launcher() {
     let client = db.connect().await;
     run(&client, &["SELECT awa_ingest.start_worker()"]).await;
     let pid = worker(&client).await;
-    kill(pid);
-    worker_other_than(&reconnect(&db).await, pid).await;
+    worker_other_than(&kill(pid, &db, client).await, pid).await;
 }
 
 #[tokio::test]

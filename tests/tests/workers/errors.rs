@@ -67,7 +67,6 @@ async fn a_storage_that_is_not_known_is_recorded_and_the_worker_stays() {
     wait_for_run(&client, "task = 'prune' AND ring IS NULL AND outcome = 'failed' AND sqlstate = '55000' AND error LIKE '%43%'")
         .await;
     run(&client, &["UPDATE awa.schema_version SET version = 40 WHERE version = 43"]).await;
-    rotate(&db).await;
     change(&client).await;
     rotate(&db).await;
     set(&client, "awa_ingest.clock_offset", Some("2000")).await;

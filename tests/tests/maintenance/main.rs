@@ -1,0 +1,7 @@
+//! Maintenance on real databases: the planner's statistics, the prune of awa's rings beside and between awa's own workers, and what
+//! both say about it.
+
+mod actor;
+mod gates;
+mod prune;
+mod stage;

@@ -2,6 +2,9 @@
 //! both say about it.
 
 mod actor;
+mod between;
+mod blocked;
+mod blocked_rollup;
 mod gates;
 mod prune;
 mod stage;

@@ -5,12 +5,12 @@
 //! that waits has its snapshot already, so that it does not see what the test does now, and the prune goes on to its lock. Waiting is
 //! polling of a sequence, which no transaction hides: a lock would be subject to the prune's own lock_timeout.
 
-use awa_ingest_tests::{Db, backend_pid, jobs, wait_until, within};
+use awa_ingest_tests::{Db, backend_pid, failure, jobs, wait_until, wait_until_blocked, within};
 use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 
 use crate::actor::ROWS;
-use crate::stage::{Stage, Step, assert_step, job, maintain, run};
+use crate::stage::{Stage, Step, assert_step, job, maintain, run, try_maintain};
 
 const GATE: &str = "
     CREATE SCHEMA gate;
@@ -149,7 +149,7 @@ async fn a_turn() {
     let turn = tokio::spawn(async move {
         run(&turning, "SELECT FROM awa.queue_ring_state WHERE singleton FOR UPDATE").await;
     });
-    awa_ingest_tests::wait_until_blocked(&stage.client, pid).await;
+    wait_until_blocked(&stage.client, pid).await;
     assert_step(&paused.go_on(&stage).await, "queue", Some(0), ("pruned", None));
     within("the turn", turn).await.expect("its task");
 }
@@ -164,7 +164,7 @@ async fn another_oldest_slot() {
     stage.run("UPDATE awa.queue_ring_slots SET generation = -1 WHERE slot = 0; UPDATE awa.queue_ring_slots SET generation = 0 WHERE slot = 2").await;
     let steps = paused.go_on(&stage).await;
     assert_step(&steps, "queue", Some(2), ("noop", None));
-    assert_eq!(stage.rows_of_slot("queue", 0).await > 0, true, "what is not the oldest any more stays");
+    assert!(stage.rows_of_slot("queue", 0).await > 0, "what is not the oldest any more stays");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -198,4 +198,36 @@ async fn an_open_claim_before_a_rollup() {
     let steps = paused.go_on(&stage).await;
     assert_step(&steps, "rollup", Some(1), ("skipped_active", Some("unclosed_claims")));
     stage.assert_unchanged(&before, "after the rollup").await;
+}
+
+/// Whoever cancels a run gets just that, and nothing is recorded.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancellation() {
+    let stage = stage().await;
+    stage.turn_all().await;
+    let session = stage.db.connect().await;
+    let (pid, cancel) = (backend_pid(&session).await, session.cancel_token());
+    run(&session, "SET gate.call = '2'").await;
+    let prune = tokio::spawn(async move { (try_maintain(&session, "prune").await, session) });
+    wait_until(&stage.client, "SELECT is_called FROM gate.reached").await;
+    let before = stage.dump().await;
+    cancel.cancel_query(tokio_postgres::NoTls).await.expect("the cancellation is sent");
+    let (result, session) = within("the cancelled run", prune).await.expect("its task");
+    assert_eq!(failure(result).sqlstate, "57014");
+    stage.assert_unchanged(&before, "after the cancellation").await;
+    assert_eq!(stage.value::<i64>("SELECT count(*) FROM awa_ingest.maintenance_runs").await, 0);
+    assert_eq!(backend_pid(&session).await, pid, "the session goes on");
+    run(&session, "RESET gate.call").await;
+    assert_step(&maintain(&session, "prune").await, "queue", Some(0), ("pruned", None));
+}
+
+/// A statement's timeout is a cancellation, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_timeout() {
+    let stage = stage().await;
+    stage.turn_all().await;
+    stage.run("SET gate.call = '2'; SET statement_timeout = 300").await;
+    assert_eq!(failure(try_maintain(&stage.client, "prune").await).sqlstate, "57014");
+    stage.run("RESET gate.call; RESET statement_timeout").await;
+    assert_eq!(stage.value::<i64>("SELECT count(*) FROM awa_ingest.maintenance_runs").await, 0);
 }

@@ -2,9 +2,13 @@
 //! both say about it.
 
 mod actor;
+mod analyze;
 mod between;
 mod blocked;
 mod blocked_rollup;
 mod gates;
 mod prune;
+mod rings;
+mod run;
 mod stage;
+mod statistics;

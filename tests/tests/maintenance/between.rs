@@ -50,17 +50,26 @@ const CLAIM: u32 = 4;
 /// A rollup looks once before it takes locks.
 const ROLLUP: u32 = 1;
 
-/// A prune that stands in the gate.
+/// A prune that stands in the gate: its steps, and the partitions of slot 0 and 1 that its transaction keeps locked afterwards.
 struct Paused {
-    prune: JoinHandle<Vec<Step>>,
+    prune: JoinHandle<(Vec<Step>, i64)>,
 }
+
+const LOCKED: &str = "SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND mode = 'AccessExclusiveLock'
+                      AND relation::regclass::text ~ '^awa.*_[01]$'";
 
 impl Paused {
     /// Starts a prune in a session of `role`, and waits until it stands in the gate.
     async fn start(stage: &Stage, role: &str, call: u32) -> Self {
         let session = stage.db.connect_as(role).await;
         run(&session, &format!("SET gate.call = '{call}'")).await;
-        let prune = tokio::spawn(async move { maintain(&session, "prune").await });
+        let prune = tokio::spawn(async move {
+            run(&session, "BEGIN").await;
+            let steps = maintain(&session, "prune").await;
+            let locked = session.query_one(LOCKED, &[]).await.expect(LOCKED).get(0);
+            run(&session, "COMMIT").await;
+            (steps, locked)
+        });
         wait_until(&stage.client, "SELECT is_called FROM gate.reached").await;
         Self { prune }
     }
@@ -68,7 +77,10 @@ impl Paused {
     /// Lets it go on.
     async fn go_on(self, stage: &Stage) -> Vec<Step> {
         stage.run("SELECT nextval('gate.opened')").await;
-        within("the prune", self.prune).await.expect("the prune's task")
+        let (steps, locked) = within("the prune", self.prune).await.expect("the prune's task");
+        let changed = steps.iter().any(|step| ["pruned", "rolled"].contains(&&*step.outcome));
+        assert_eq!(locked > 0, changed, "locks are kept of what was emptied only: {steps:#?}");
+        steps
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod actor;
 mod analyze;
+mod beside;
 mod between;
 mod blocked;
 mod blocked_rollup;

@@ -1,6 +1,7 @@
 //! `awa_ingest.maintenance_runs`: what maintenance did, the newest runs.
 
 use super::run::{Outcome, Run, Subject, Task};
+use crate::server;
 use crate::settings;
 use crate::spi::{Rows, Session, View, argument};
 use crate::statements::{Statement, Target};
@@ -12,7 +13,10 @@ pub fn record(session: &Session, run: &Run) -> Option<i64> {
     let started_at = Some(Datum::from(run.started_at));
     let arguments = [started_at, task, relation, ring, slot, outcome, reason, rows, duration, sqlstate, error];
     let id = session.query(Statement::RecordRun, &Target::none(), &arguments, View::Write, Rows::first);
-    session.run(Statement::TrimRuns, &Target::none(), &[argument(settings::maintenance_history())]);
+    // Where the snapshot is kept, rows that others have deleted since would be an error: the next run trims.
+    if !server::keeps_snapshot() {
+        session.run(Statement::TrimRuns, &Target::none(), &[argument(settings::maintenance_history())]);
+    }
     id
 }
 

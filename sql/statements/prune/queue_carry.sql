@@ -1,9 +1,9 @@
 -- Carries the failed rows that finished at $1 or later into the current slot, so that they can still be retried. What such a row takes
--- from its ready row goes with that, and is written into the row.
+-- from its ready row goes with that, and is written into the row. A current slot without a row is an error: NULL is no generation.
 WITH current AS (
-    SELECT slot.slot, slot.generation
+    SELECT state.current_slot AS slot, slot.generation
       FROM {storage}.queue_ring_state AS state
-      JOIN {storage}.queue_ring_slots AS slot ON slot.slot = state.current_slot
+      LEFT JOIN {storage}.queue_ring_slots AS slot ON slot.slot = state.current_slot
      WHERE state.singleton
 )
 INSERT INTO {storage}.done_entries (

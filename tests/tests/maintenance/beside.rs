@@ -1,0 +1,159 @@
+//! awa's own leader turns and prunes the rings while several sessions prune, too, and jobs come and are worked: none is lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use awa_ingest_tests::{Db, jobs, within};
+use chrono::{TimeDelta, Utc};
+use tokio::task::JoinHandle;
+
+use crate::actor::{Actor, BATCHES, ROWS, Setup};
+use crate::stage::{Stage, Step, job, maintain};
+
+/// As long as the issue says.
+const LOAD: Duration = Duration::from_secs(60);
+/// Jobs that may wait: more would only take longer to be worked.
+const BACKLOG: usize = 2000;
+/// The worker ends jobs at this rate at least, or something is wrong.
+const STALLED: Duration = Duration::from_secs(60);
+
+/// What the sessions share.
+struct Load {
+    db: Db,
+    end: Instant,
+    enqueued: AtomicUsize,
+    actor: Actor,
+    is_over: AtomicBool,
+}
+
+/// Ids by queue, and of those the ones that fail.
+#[derive(Default)]
+struct Sent {
+    ids: BTreeMap<&'static str, Vec<i64>>,
+    failing: BTreeSet<i64>,
+}
+
+/// Enqueues until the time is over: of every hundred jobs one fails and ten are deferred.
+async fn produce(load: Arc<Load>, producer: usize) -> Sent {
+    let client = load.db.connect().await;
+    let (mut sent, mut n) = (Sent::default(), producer * 7);
+    while Instant::now() < load.end {
+        if load.enqueued.load(Ordering::Relaxed) > load.actor.started() + BACKLOG {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            continue;
+        }
+        let queue = [ROWS, BATCHES][n % 2];
+        let batch: Vec<_> = (0..10)
+            .map(|place| {
+                let mut job = job(queue, if (n + place) % 100 == 0 { "fail" } else { "complete" });
+                job.opts.run_at = ((n + place) % 10 == 3).then(|| Utc::now() + TimeDelta::milliseconds(300));
+                job
+            })
+            .collect();
+        n += 10 + usize::from(n % 20 == 0);
+        let enqueued = jobs::enqueue_batch(&client, &batch).await;
+        load.enqueued.fetch_add(batch.len(), Ordering::Relaxed);
+        for (job, enqueued) in batch.iter().zip(enqueued) {
+            let id = enqueued.job_id.expect("an id");
+            sent.ids.entry(queue).or_default().push(id);
+            if job.args["end"] == "fail" {
+                sent.failing.insert(id);
+            }
+        }
+    }
+    sent
+}
+
+/// Prunes again and again. Returns how often each ring had which outcome.
+async fn prune(load: Arc<Load>) -> BTreeMap<(String, String), usize> {
+    let client = load.db.connect().await;
+    let mut outcomes = BTreeMap::new();
+    while !load.is_over.load(Ordering::Relaxed) {
+        let steps: Vec<Step> = maintain(&client, "prune").await;
+        for step in steps {
+            assert_ne!(step.outcome, "failed", "{step:?}");
+            *outcomes.entry((step.ring.unwrap_or_default(), step.outcome)).or_default() += 1;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    outcomes
+}
+
+/// Waits until all jobs were started.
+async fn drain(load: &Load) {
+    let (mut started, mut since) = (0, Instant::now());
+    while started < load.enqueued.load(Ordering::Relaxed) {
+        assert!(since.elapsed() < STALLED, "the worker got {started} jobs and gets no more");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        if load.actor.started() > started {
+            (started, since) = (load.actor.started(), Instant::now());
+        }
+    }
+}
+
+async fn joined<T>(what: &str, tasks: Vec<JoinHandle<T>>) -> Vec<T> {
+    let mut results = Vec::new();
+    for task in tasks {
+        results.push(within(what, task).await.expect(what));
+    }
+    results
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_minute_of_load() {
+    let stage = Stage::new().await;
+    let setup = Setup { rotate_every: Duration::from_millis(100), max_workers: 50, ..Setup::default() };
+    let actor = Actor::start(&stage.db, setup).await;
+    let Stage { db, client, pool, store, schema } = stage;
+    let end = Instant::now() + LOAD;
+    let load = Arc::new(Load { db, end, enqueued: AtomicUsize::new(0), actor, is_over: AtomicBool::new(false) });
+    let pruning: Vec<_> = (0..3).map(|_| tokio::spawn(prune(load.clone()))).collect();
+    let producing: Vec<_> = (0..3).map(|n| tokio::spawn(produce(load.clone(), n))).collect();
+    tokio::time::sleep_until(end.into()).await;
+    let sent = joined("a producer", producing).await;
+    drain(&load).await;
+    load.is_over.store(true, Ordering::Relaxed);
+    let outcomes = joined("a prune", pruning).await;
+    let Ok(Load { db, actor, .. }) = Arc::try_unwrap(load) else { panic!("all tasks are over") };
+    let stage = Stage { db, client, pool, store, schema };
+    stage.settle().await;
+    let worked: Vec<i64> = actor.stop().await.iter().map(|job| job.id).collect();
+    assert_nothing_is_lost(&stage, &sent, worked).await;
+    assert_it_was_a_crowd(&stage, &outcomes).await;
+}
+
+async fn assert_nothing_is_lost(stage: &Stage, sent: &[Sent], mut worked: Vec<i64>) {
+    let mut ids: Vec<i64> = sent.iter().flat_map(|sent| sent.ids.values().flatten()).copied().collect();
+    ids.sort_unstable();
+    worked.sort_unstable();
+    let twice = worked.windows(2).filter(|pair| pair[0] == pair[1]).count();
+    assert_eq!((worked.len(), twice), (ids.len(), 0), "each job was worked once");
+    assert!(worked == ids, "those that were enqueued");
+    for queue in [ROWS, BATCHES] {
+        let expected: usize = sent.iter().map(|sent| sent.ids.get(queue).map_or(0, Vec::len)).sum();
+        let counts = stage.counts(queue).await;
+        let found = (counts.available, counts.running, counts.terminal, counts.pruned_failed);
+        assert_eq!(found, (0, 0, expected as i64, 0), "{queue}");
+    }
+    let failing: BTreeSet<i64> = sent.iter().flat_map(|sent| &sent.failing).copied().collect();
+    let failed = "SELECT array_agg(id ORDER BY id) FROM awa.jobs WHERE state = 'failed'";
+    let failed: Vec<i64> = stage.value(failed).await;
+    assert_eq!(failed, failing.into_iter().collect::<Vec<_>>(), "failed jobs are there, each once");
+}
+
+/// The rings turned, both sides pruned, and met.
+async fn assert_it_was_a_crowd(stage: &Stage, outcomes: &[BTreeMap<(String, String), usize>]) {
+    let mut sums: BTreeMap<_, usize> = BTreeMap::new();
+    for ((ring, outcome), n) in outcomes.iter().flatten() {
+        *sums.entry((&**ring, &**outcome)).or_default() += n;
+    }
+    let turned: i64 = stage.value("SELECT generation FROM awa.queue_ring_state").await;
+    let total: i64 = stage.counts(ROWS).await.terminal + stage.counts(BATCHES).await.terminal;
+    println!("{total} jobs, the ring at {turned}, {sums:?}");
+    for ring in ["queue", "claim"] {
+        assert!(sums.get(&(ring, "pruned")).is_some_and(|n| *n > 10), "{sums:?}");
+    }
+    assert!(turned > 50 && total > 5000, "{total} jobs, ring at {turned}");
+}

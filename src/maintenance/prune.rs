@@ -24,10 +24,13 @@ pub fn oldest(session: &Session, storage: &Storage, ring: Ring, number: &Cell<Op
     subtransaction::within(PATIENCE, || {
         // 1. Without locks: they are written to the log, and an idle ring is looked at every second.
         let Some(slot) = ring.oldest(session, storage) else { return Done::nothing(Outcome::Noop(None)) };
-        let found = slot.look(session);
-        number.set((found != Found::Empty).then_some(slot.number));
-        match found {
-            Found::Empty => return Done::nothing(Outcome::Noop(None)),
+        number.set(Some(slot.number));
+        match slot.look(session) {
+            Found::Empty => {
+                // Of no slot in particular, so that a ring that turns while nothing happens is one record.
+                number.set(None);
+                return Done::nothing(Outcome::Noop(None));
+            }
             Found::Active(reason) => return Done::nothing(Outcome::SkippedActive(reason)),
             Found::CountsOnly | Found::Prunable => {}
         }

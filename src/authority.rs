@@ -33,6 +33,11 @@ pub fn of_embedded(session: &Session) -> Result<Oid> {
     owner(session, "awa_ingest", &[("awa_ingest", "ready_entries"), ("awa_ingest", "deferred_jobs")], None)
 }
 
+/// The owner of the record of maintenance.
+pub fn of_runs(session: &Session) -> Result<Oid> {
+    owner(session, "awa_ingest", &[("awa_ingest", "maintenance_runs")], None)
+}
+
 /// The owner of this extension.
 pub fn of_extension(session: &Session) -> Result<Oid> {
     let owner: Option<i64> = session.query(Statement::ExtensionOwner, &Target::none(), &[], View::Latest, Rows::first);
@@ -66,13 +71,16 @@ pub fn act_as_restricted<T>(role: Oid, work: impl FnOnce() -> T) -> T {
     with_context(role, pg_sys::SECURITY_LOCAL_USERID_CHANGE | pg_sys::SECURITY_RESTRICTED_OPERATION, work)
 }
 
+/// Settings go back with the user: whatever of the role's code runs in `work` could leave a search path for those who come after.
 fn with_context<T>(role: Oid, flags: u32, work: impl FnOnce() -> T) -> T {
     let (mut user, mut context) = (Oid::INVALID, 0);
-    // SAFETY: user and context are put back afterwards, or by the transaction's end after an error.
+    // SAFETY: user, context and settings are put back afterwards, or by the (sub)transaction's end after an error.
     unsafe {
         pg_sys::GetUserIdAndSecContext(&mut user, &mut context);
+        let level = pg_sys::NewGUCNestLevel();
         pg_sys::SetUserIdAndSecContext(role, context | flags as i32);
         let result = work();
+        pg_sys::AtEOXact_GUC(false, level);
         pg_sys::SetUserIdAndSecContext(user, context);
         result
     }

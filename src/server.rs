@@ -120,6 +120,15 @@ pub fn relation_name(relation: Oid) -> String {
     }
 }
 
+/// Runs `work` with another value of a setting.
+pub fn with_setting<T>(name: &CStr, value: &CStr, work: impl FnOnce() -> T) -> T {
+    let level = set_for_now(name, value);
+    let done = work();
+    // SAFETY: the level was just opened; after an error the subtransaction's end closes it.
+    unsafe { pg_sys::AtEOXact_GUC(true, level) };
+    done
+}
+
 /// Runs `work` without its warnings: neither to the client nor to the log. For those who may set what is logged.
 pub fn quietly<T>(work: impl FnOnce() -> T) -> T {
     let level = set_for_now(c"client_min_messages", c"error");

@@ -11,8 +11,8 @@ mod rollup;
 mod run;
 mod statistics;
 
-pub use pass::{Pass, Rights, refused};
-pub use record::{Recorder, record};
+pub use pass::{Pass, Rights, step};
+pub use record::{Recorded, Recorder, record};
 pub use rings::rings;
 pub use run::{Run, Task};
 pub use statistics::{analyze_relation, fingerprint, is_incomplete};
@@ -41,7 +41,9 @@ pub fn run_maintenance(call: &Call) -> Result<Option<Datum>> {
             failure.raise();
         }
         rows.put(run.columns());
-        spi::connect(|session| record(session, &run));
+        if spi::connect(|session| record(session, &run, Rights::Caller))?.is_none() {
+            pgrx::warning!("what was done could not be recorded: maintenance_runs is locked");
+        }
     }
     Ok(None)
 }

@@ -75,13 +75,19 @@ impl Pass {
         self.steps.is_empty()
     }
 
+    /// Ends the pass with an error that no step is about: SQLSTATE and message.
+    pub fn give_up(&mut self, error: (String, String)) -> Run {
+        self.steps.clear();
+        Run::refused(self.task, server::clock(), error)
+    }
+
     /// Runs the next step. `None` when there is none.
     pub fn step(&mut self, rights: Rights) -> Result<Option<Run>> {
         if self.steps.is_empty() {
             return Ok(None);
         }
         spi::connect(|session| {
-            let (storage, role) = self.storage(session, rights)?;
+            let (storage, role) = Self::storage(session, rights)?;
             let acting = Acting { session, storage: &storage, role };
             while let Some(step) = self.steps.pop_front() {
                 if let Some(run) = self.run(&acting, step) {
@@ -92,9 +98,9 @@ impl Pass {
         })
     }
 
-    /// What is maintained, and who may. A storage that is refused is refused for all steps.
-    fn storage(&mut self, session: &Session, rights: Rights) -> Result<(Storage, Option<Oid>)> {
-        let look_up = || match rights {
+    /// What is maintained, and who may.
+    fn storage(session: &Session, rights: Rights) -> Result<(Storage, Option<Oid>)> {
+        match rights {
             Rights::Caller => Ok((Storage::resolve(session, View::Latest, Version::Checked)?, None)),
             Rights::Owner => {
                 let storage = authority::resolve(session)?;
@@ -105,8 +111,7 @@ impl Pass {
                 };
                 Ok((storage, Some(role)))
             }
-        };
-        look_up().inspect_err(|_| self.steps.clear())
+        }
     }
 
     fn run(&mut self, acting: &Acting<'_>, step: Step) -> Option<Run> {
@@ -197,7 +202,10 @@ impl Acting<'_> {
     }
 }
 
-/// For a task that the storage refuses.
-pub fn refused(task: Task, error: &awa_ingest_core::error::Error) -> Run {
-    Run::refused(task, server::clock(), error_of(error))
+/// Runs the next step for a worker. A storage that is refused is a failed run.
+pub fn step(pass: &mut Pass) -> Option<Run> {
+    let run = pass.step(Rights::Owner);
+    let run = run.unwrap_or_else(|error| Some(pass.give_up(error_of(&error))));
+    // The server's error goes with the transaction.
+    run.map(|run| Run { failure: None, ..run })
 }

@@ -6,6 +6,7 @@
 use super::pass::Done;
 use super::ring::{Found, Ring};
 use super::run::Outcome;
+use crate::report;
 use crate::server;
 use crate::settings;
 use crate::spi::Session;
@@ -14,14 +15,14 @@ use crate::subtransaction;
 use std::cell::Cell;
 
 /// Milliseconds that a pass waits for a lock: as long as awa's own, shorter than anybody notices behind its request.
-pub const PATIENCE: i32 = 10;
+const PATIENCE: i32 = 10;
 
 /// A `timestamptz` after all others.
 const NEVER: i64 = i64::MAX;
 
 /// Prunes the oldest slot, and puts its number into `number`. To be run in a subtransaction: a lock that is not to be had raises 55P03.
 pub fn oldest(session: &Session, storage: &Storage, ring: Ring, number: &Cell<Option<i32>>) -> Done {
-    subtransaction::within(PATIENCE, || {
+    carefully(|| {
         // 1. Without locks: they are written to the log, and an idle ring is looked at every second.
         let Some(slot) = ring.oldest(session, storage) else { return Done::nothing(Outcome::Noop(None)) };
         number.set(Some(slot.number));
@@ -56,9 +57,15 @@ pub fn oldest(session: &Session, storage: &Storage, ring: Ring, number: &Cell<Op
             return Done::nothing(Outcome::SkippedActive(reason));
         }
         // 4.
-        let carried = slot.empty(session, floor());
-        Done { outcome: Outcome::Pruned, rows: Some(carried as i64), changed: true }
+        let carried = slot.empty(session, floor()).unwrap_or_else(|error| report::raise(error));
+        Done { outcome: Outcome::Pruned, rows: Some(carried), changed: true }
     })
+}
+
+/// Runs `work` with short waits for locks, and with no rows hidden: what row security would hide is an error, since a TRUNCATE does not ask
+/// for it.
+pub fn carefully<T>(work: impl FnOnce() -> T) -> T {
+    server::with_setting(c"row_security", c"off", || subtransaction::within(PATIENCE, work))
 }
 
 /// Failed rows that finished at this time or later stay.

@@ -1,23 +1,50 @@
 //! `awa_ingest.maintenance_runs`: what maintenance did, the newest runs.
 
+use super::pass::Rights;
 use super::run::{Outcome, Run, Subject, Task};
+use crate::authority;
 use crate::server;
 use crate::settings;
 use crate::spi::{Rows, Session, View, argument};
 use crate::statements::{Statement, Target};
+use crate::subtransaction;
+use awa_ingest_core::error::Result;
 use pgrx::pg_sys::Datum;
 
-/// Records a run. Returns the record's id.
-pub fn record(session: &Session, run: &Run) -> Option<i64> {
+/// Milliseconds that a record waits for a lock: nobody is to be held up for the sake of a record.
+const PATIENCE: i32 = 100;
+
+/// Records a run. Returns the record's id; `None` if somebody kept the table locked.
+pub fn record(session: &Session, run: &Run, rights: Rights) -> Result<Option<i64>> {
     let [task, relation, ring, slot, outcome, reason, rows, duration, sqlstate, error] = run.columns();
     let started_at = Some(Datum::from(run.started_at));
     let arguments = [started_at, task, relation, ring, slot, outcome, reason, rows, duration, sqlstate, error];
-    let id = session.query(Statement::RecordRun, &Target::none(), &arguments, View::Write, Rows::first);
-    // Where the snapshot is kept, rows that others have deleted since would be an error: the next run trims.
-    if !server::keeps_snapshot() {
-        session.run(Statement::TrimRuns, &Target::none(), &[argument(settings::maintenance_history())]);
+    let id = write(session, rights, || {
+        let id = session.query(Statement::RecordRun, &Target::none(), &arguments, View::Write, Rows::first);
+        // Where the snapshot is kept, rows that others have deleted since would be an error: the next run trims.
+        if !server::keeps_snapshot() {
+            session.run(Statement::TrimRuns, &Target::none(), &[argument(settings::maintenance_history())]);
+        }
+        id
+    })?;
+    Ok(id.flatten())
+}
+
+/// Runs `work` with a short lock timeout; `None` if that was over. A worker writes as the table's owner, whose triggers run then.
+fn write<T>(session: &Session, rights: Rights, work: impl FnOnce() -> T) -> Result<Option<T>> {
+    let limited = || subtransaction::within(PATIENCE, work);
+    let written = match rights {
+        Rights::Caller => subtransaction::attempt(limited),
+        Rights::Owner => {
+            let owner = authority::of_runs(session)?;
+            subtransaction::attempt(|| authority::act_as_restricted(owner, limited))
+        }
+    };
+    match written {
+        Ok(done) => Ok(Some(done)),
+        Err(failure) if failure.is_contention() => Ok(None),
+        Err(failure) => failure.raise(),
     }
-    id
 }
 
 /// Records a worker's runs, which on a quiet database find every second that there is nothing to do: such runs in a row are one record,
@@ -25,6 +52,17 @@ pub fn record(session: &Session, run: &Run) -> Option<i64> {
 #[derive(Default)]
 pub struct Recorder {
     streaks: Vec<Streak>,
+}
+
+/// What became of a record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Recorded {
+    /// It is in the table.
+    Written,
+    /// The run was like the one before.
+    Counted,
+    /// Somebody kept the table locked.
+    Locked,
 }
 
 struct Streak {
@@ -43,19 +81,22 @@ impl Streak {
 
 impl Recorder {
     /// Records a run, or counts it.
-    pub fn record(&mut self, session: &Session, run: &Run) {
+    pub fn record(&mut self, session: &Session, run: &Run) -> Result<Recorded> {
         let place = self.streaks.iter().position(|streak| streak.task == run.task && streak.subject.ring == run.subject.ring);
         if let Some(streak) = place.map(|place| &mut self.streaks[place]).filter(|streak| streak.is_of(run)) {
             streak.repeats += 1;
-            return;
+            return Ok(Recorded::Counted);
         }
         if let Some(ended) = place.map(|place| self.streaks.swap_remove(place)).filter(|ended| ended.repeats > 0) {
-            session.run(Statement::RecordRepeats, &Target::none(), &[argument(ended.record), argument(ended.repeats)]);
+            // Of no matter, should somebody hold the row.
+            let repeats = [argument(ended.record), argument(ended.repeats)];
+            write(session, Rights::Owner, || session.run(Statement::RecordRepeats, &Target::none(), &repeats))?;
         }
-        let record = record(session, run);
-        if let Some(record) = record.filter(|_| run.outcome.is_quiet()) {
+        let Some(record) = record(session, run, Rights::Owner)? else { return Ok(Recorded::Locked) };
+        if run.outcome.is_quiet() {
             let Run { task, outcome, .. } = *run;
             self.streaks.push(Streak { task, subject: run.subject.clone(), outcome, record, repeats: 0 });
         }
+        Ok(Recorded::Written)
     }
 }

@@ -3,6 +3,7 @@
 use crate::spi::{Argument, Rows, Session, View, argument};
 use crate::statements::{Statement, Target};
 use crate::storage::Storage;
+use awa_ingest_core::error::{Error, Result};
 
 /// A ring of partitions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -154,19 +155,19 @@ impl Slot {
     }
 
     /// Empties it. Failed rows that finished at `floor`, a `timestamptz`, or later go into the ring's current slot; returns how many.
-    pub fn empty(&self, session: &Session, floor: i64) -> u64 {
+    pub fn empty(&self, session: &Session, floor: i64) -> Result<i64> {
         let run = |statement, arguments: &[_]| session.run(statement, &self.target, arguments);
         let floor = [Some(pgrx::pg_sys::Datum::from(floor))];
         match self.ring {
             Ring::Queue => {
-                let carried = run(Statement::QueueCarry, &floor);
+                let carried = self.carry(session, &floor)?;
                 if carried > 0 {
                     run(Statement::QueueCarryCounts, &floor);
                 }
                 run(Statement::QueueFold, &floor);
                 run(Statement::QueueTruncate, &[]);
                 self.drop_counts(session);
-                return carried;
+                return Ok(carried);
             }
             Ring::Lease => run(Statement::LeaseTruncate, &[]),
             Ring::Claim => {
@@ -174,7 +175,17 @@ impl Slot {
                 run(Statement::ClaimCursors, &[argument(self.number)])
             }
         };
-        0
+        Ok(0)
+    }
+
+    /// Carries failed rows on. A trigger that leaves out one would lose it.
+    fn carry(&self, session: &Session, floor: &[Argument]) -> Result<i64> {
+        let read = |rows: &Rows| (rows.get(0, 0).unwrap_or(0), rows.get(0, 1).unwrap_or(0));
+        let (wanted, carried): (i64, i64) = session.query(Statement::QueueCarry, &self.target, floor, View::Write, read);
+        match wanted - carried {
+            0 => Ok(carried),
+            lost => Err(Error::RowsLeftOut("done_entries".into(), lost.unsigned_abs())),
+        }
     }
 
     /// Drops the live counts of its rows, which are gone.

@@ -1,13 +1,12 @@
 //! Folds the terminal counts of slots that are done with into one count a lane and bucket.
 
 use super::pass::{Acting, Done};
-use super::prune::PATIENCE;
+use super::prune;
 use super::ring::{Ring, Slot};
 use super::run::Outcome;
 use crate::spi::{Rows, Session, View};
 use crate::statements::{Statement, Target};
 use crate::storage::Storage;
-use crate::subtransaction;
 
 /// What stands in the place of a ring's name.
 pub const NAME: &str = "rollup";
@@ -19,7 +18,7 @@ const MOST_SLOTS: usize = 4;
 pub fn slots(session: &Session, storage: &Storage) -> Vec<(i32, i64)> {
     let read =
         |rows: &Rows| (0..rows.count).filter_map(|row| Some((rows.get(row, 0)?, rows.get(row, 1)?))).take(MOST_SLOTS).collect();
-    subtransaction::within(PATIENCE, || session.query(Statement::RollupSlots, &storage.target, &[], View::Write, read))
+    prune::carefully(|| session.query(Statement::RollupSlots, &storage.target, &[], View::Write, read))
 }
 
 /// Folds one slot's. To be run in a subtransaction: a lock that is not to be had raises 55P03.
@@ -29,7 +28,7 @@ pub fn fold(acting: &Acting<'_>, slot: i32, generation: i64) -> Done {
         return Done::nothing(Outcome::SkippedPinned);
     }
     let slot = Ring::Queue.slot(acting.storage, slot, generation);
-    acting.act(|| subtransaction::within(PATIENCE, || fold_slot(acting.session, acting.storage, &slot)))
+    acting.act(|| prune::carefully(|| fold_slot(acting.session, acting.storage, &slot)))
 }
 
 /// What keeps the slot is looked at before and behind the locks, as for a prune.

@@ -20,6 +20,11 @@ impl Identity {
         spi::connect(|session| session.query(Statement::ExtensionIdentity, &Target::none(), &[], View::Latest, read))
     }
 
+    /// Whether the extension's owner is a superuser, as he was when he created it.
+    pub fn is_superuser(&self) -> bool {
+        self.is_superuser
+    }
+
     /// Goes on as the extension's owner.
     pub fn assume(&self) {
         process::become_role(Oid::from(self.owner as u32), self.is_superuser);

@@ -5,7 +5,7 @@ use super::identity::Identity;
 use super::locks::{self, Role};
 use super::{Keeper, process, start_statistics, start_waiter};
 use crate::authority;
-use crate::maintenance::{self, Pass, Recorder, Rights, Run, Task};
+use crate::maintenance::{self, Pass, Recorded, Recorder, Run, Task};
 use crate::server;
 use crate::settings;
 use crate::shared::databases::{self, State};
@@ -28,7 +28,7 @@ const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
 enum Leave {
     /// It is told to.
     Stopped,
-    /// The database has no extension.
+    /// The database has no extension, or none that a worker can serve.
     Gone,
     /// The database is to be dropped, renamed, moved or copied.
     Aside,
@@ -72,6 +72,11 @@ fn serve(database: Oid, keeper: Keeper) -> Leave {
             return Leave::Changed;
         }
     };
+    if !identity.is_superuser() {
+        // Whoever was one can do everything in a session that a superuser began.
+        pgrx::log!("awa_ingest maintenance: the owner of the extension in database {} is no superuser", database.to_u32());
+        return Leave::Gone;
+    }
     if keeper == Keeper::Launcher {
         databases::set(database, State::Present);
     }
@@ -135,14 +140,16 @@ struct Worker {
     identity: Identity,
     begun: Instant,
     recorder: Recorder,
+    /// The log says that runs cannot be recorded.
+    complained: bool,
     prune: Schedule,
     statistics: Statistics,
 }
 
 impl Worker {
     fn new(database: Oid, identity: Identity) -> Self {
-        let (recorder, prune, statistics) = Default::default();
-        Self { database, identity, begun: Instant::now(), recorder, prune, statistics }
+        let (recorder, complained, prune, statistics) = Default::default();
+        Self { database, identity, begun: Instant::now(), recorder, complained, prune, statistics }
     }
 
     fn run(&mut self) -> Leave {
@@ -196,40 +203,40 @@ impl Worker {
         self.prune.wait(self.clock(), interval)
     }
 
-    /// Runs a task, each step in a transaction. Whether one failed.
+    /// Runs a task, each step in a transaction, and its record in another: whoever is in the way of that is not to hold up others. Whether
+    /// one failed.
     fn run_pass(&mut self, task: Task) -> bool {
         let mut pass = Pass::new(task);
         let mut failed = false;
-        while !process::is_stopping() {
-            let step = process::transaction(|| {
-                let run = pass.step(Rights::Owner);
-                let run = run.unwrap_or_else(|error| Some(maintenance::refused(task, &error)));
-                let run = run?;
-                spi::connect(|session| self.recorder.record(session, &run));
-                Some(run.error.is_some())
-            });
-            match step {
-                Ok(Some(false)) => {}
-                Ok(Some(true)) if pass.is_over() => return true,
-                Ok(Some(true)) => failed = true,
+        while !process::is_stopping() && !pass.is_over() {
+            let run = match process::transaction(|| maintenance::step(&mut pass)) {
+                Ok(Some(run)) => run,
                 Ok(None) => break,
-                Err(error) => return self.note(task, error),
-            }
+                Err(_) if process::is_stopping() => break,
+                Err(error) => pass.give_up(error),
+            };
+            failed |= run.error.is_some();
+            self.keep(&run);
         }
         failed
     }
 
-    /// What could not be recorded with the step that it happened in. Whether anything went wrong: always.
-    fn note(&mut self, task: Task, error: (String, String)) -> bool {
-        if process::is_stopping() {
-            return true;
-        }
-        let message = format!("awa_ingest {}: {} (SQLSTATE {})", task.name(), error.1, error.0);
-        let run = Run::refused(task, server::clock(), error);
-        if process::transaction(|| spi::connect(|session| self.recorder.record(session, &run))).is_err() {
-            pgrx::log!("{message}");
-        }
-        true
+    /// Records a run. What cannot be recorded is said in the log, once in a while.
+    fn keep(&mut self, run: &Run) {
+        let recorded = process::transaction(|| spi::connect(|session| self.recorder.record(session, run)));
+        let problem = match recorded {
+            Ok(Ok(Recorded::Counted)) => return,
+            Ok(Ok(Recorded::Written)) => {
+                self.complained = false;
+                return;
+            }
+            _ if self.complained || process::is_stopping() => return,
+            Ok(Ok(Recorded::Locked)) => "it is locked".into(),
+            Ok(Err(error)) => error.to_string(),
+            Err((_, message)) => message,
+        };
+        self.complained = true;
+        pgrx::log!("awa_ingest maintenance: cannot write to awa_ingest.maintenance_runs: {problem}");
     }
 
     /// Returns the time until the next refresh, or until the one that runs is to be looked at.
@@ -251,9 +258,9 @@ impl Worker {
             Some(process) => self.statistics.helper = Some(Helper { process, began }),
             None => {
                 let code = crate::subtransaction::sqlstate(PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED);
-                let hint = "the server has no free slot for a background worker: raise max_worker_processes";
-                let failed = self.note(Task::Statistics, (code, hint.into()));
-                self.statistics.schedule.ended(failed);
+                let message = "the server has no free slot for a background worker: raise max_worker_processes";
+                self.keep(&Run::refused(Task::Statistics, server::clock(), (code, message.into())));
+                self.statistics.schedule.ended(true);
             }
         }
         TICK

@@ -4,8 +4,7 @@
 use super::identity::Identity;
 use super::locks::{self, Role};
 use super::process;
-use crate::maintenance::{self, Pass, Rights, Run, Task};
-use crate::server;
+use crate::maintenance::{self, Pass, Rights, Task};
 use crate::settings;
 use crate::spi;
 use pgrx::pg_guard;
@@ -25,37 +24,29 @@ pub extern "C-unwind" fn awa_ingest_statistics_main(argument: Datum) {
 }
 
 fn refresh(database: Oid) {
-    let Ok(Some(identity)) = process::transaction(Identity::look_up) else { return };
+    let identity = match process::transaction(Identity::look_up) {
+        Ok(Some(identity)) if identity.is_superuser() => identity,
+        _ => return,
+    };
     identity.assume();
     process::show(Some(c"statistics"));
     let mut pass = Pass::new(Task::Statistics);
-    while !process::is_stopping() {
+    while !process::is_stopping() && !pass.is_over() {
         let step = limited(settings::statistics_timeout(), || {
-            process::transaction(|| {
-                if locks::database_is_wanted(database) {
-                    return true;
-                }
-                let run = pass.step(Rights::Owner);
-                let run = run.unwrap_or_else(|error| Some(maintenance::refused(Task::Statistics, &error)));
-                let Some(run) = run else { return true };
-                spi::connect(|session| maintenance::record(session, &run));
-                pass.is_over()
+            process::transaction(|| match locks::database_is_wanted(database) {
+                true => None,
+                false => maintenance::step(&mut pass),
             })
         });
         process::answer_interrupts();
-        match step {
-            Ok(true) => break,
-            Ok(false) => {}
+        let run = match step {
+            Ok(Some(run)) => run,
+            Ok(None) => break,
             Err(_) if process::is_stopping() => break,
-            Err(error) => {
-                // The time ran out while the outcome was being recorded, or the record could not be written.
-                let run = Run::refused(Task::Statistics, server::clock(), error);
-                let recorded = process::transaction(|| spi::connect(|session| maintenance::record(session, &run)));
-                if recorded.is_err() {
-                    break;
-                }
-            }
-        }
+            Err(error) => pass.give_up(error),
+        };
+        // What cannot be recorded the maintenance worker will meet, too, and say so.
+        let _ = process::transaction(|| spi::connect(|session| maintenance::record(session, &run, Rights::Owner)));
     }
 }
 

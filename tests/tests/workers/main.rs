@@ -6,6 +6,7 @@ mod databases;
 mod errors;
 mod launcher;
 mod quiet;
+mod records;
 mod rights;
 mod standby;
 mod statistics;

@@ -1,6 +1,6 @@
 //! A worker is the extension's owner, a superuser, but does its work as the storage's owner, whose code it runs.
 
-use awa_ingest_tests::{Db, wait_until};
+use awa_ingest_tests::{Cluster, Db, Template, wait_until, within};
 
 use crate::support::{make_gate, run, wait_for_run, worker};
 
@@ -119,4 +119,100 @@ async fn a_policy_cannot_leave_anything_for_a_superuser_either() {
     wait_for_run(&client, "task = 'statistics' AND outcome = 'failed'").await;
     let risen = format!("SELECT rolsuper FROM pg_roles WHERE rolname = '{owner}'");
     assert!(!client.query_one(&risen, &[]).await.expect(&risen).get::<_, bool>(0));
+}
+
+const LURE: [&str; 6] = [
+    "CREATE SCHEMA evil",
+    "CREATE FUNCTION evil.rise() RETURNS void LANGUAGE plpgsql AS $$ BEGIN
+        EXECUTE pg_catalog.format('ALTER ROLE %I SUPERUSER', pg_catalog.current_setting('awa.attacker')); END $$",
+    "CREATE FUNCTION evil.quote_ident(name text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN
+        PERFORM evil.rise(); RETURN pg_catalog.quote_ident(name); END $$",
+    "CREATE FUNCTION evil.lure() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
+        PERFORM pg_catalog.set_config('search_path', 'evil, pg_catalog', false); RETURN true; END $$",
+    "ALTER TABLE awa.storage_transition_state ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY",
+    "CREATE POLICY lure ON awa.storage_transition_state USING (evil.lure())",
+];
+
+/// Statements that follow, as somebody greater, would find the owner's functions in place of the server's.
+#[tokio::test]
+async fn a_search_path_is_left_for_nobody() {
+    let (db, owner, client) = with_worker().await;
+    run(&client, &[&format!("GRANT CREATE ON DATABASE {} TO {owner}", db.name())]).await;
+    run(&db.connect_as(&owner).await, &LURE).await;
+    let producer = db.role("producer").await;
+    run(
+        &client,
+        &[
+            &format!("ALTER DATABASE {} SET awa.attacker = '{owner}'", db.name()),
+            &format!("SELECT awa_ingest.grant_producer('{producer}'), awa_ingest.grant_operator('{producer}')"),
+        ],
+    )
+    .await;
+    let risen = format!("SELECT rolsuper FROM pg_roles WHERE rolname = '{owner}'");
+    // Policies call with rights that the caller has not, which is as it should be.
+    let caller = db.connect_as(&producer).await;
+    let _ = caller.execute("SELECT awa_ingest.provision_lane('q', 2::smallint, 0::smallint)", &[]).await;
+    let _ = caller.execute("SELECT awa_ingest.analyze_relation('awa.ready_entries')", &[]).await;
+    assert!(!client.query_one(&risen, &[]).await.expect(&risen).get::<_, bool>(0), "by a function");
+    run(&client, &["SELECT awa_ingest.start_worker()"]).await;
+    wait_for_run(&client, "task = 'prune'").await;
+    wait_for_run(&client, "task = 'statistics'").await;
+    assert!(!client.query_one(&risen, &[]).await.expect(&risen).get::<_, bool>(0), "by a worker");
+}
+
+/// A session that a superuser began can be given back to him.
+#[tokio::test]
+async fn an_owner_who_is_no_superuser_has_no_worker() {
+    let cluster = Cluster::start(&[]);
+    let db = Db::on(cluster.clone(), Template::Bare).await;
+    let client = db.connect().await;
+    run(&client, &["CREATE ROLE dba SUPERUSER LOGIN"]).await;
+    run(&db.connect_as("dba").await, &["CREATE EXTENSION awa_ingest"]).await;
+    run(&client, &["ALTER ROLE dba NOSUPERUSER"]).await;
+    run(
+        &db.connect_as("dba").await,
+        &[
+            "CREATE FUNCTION awa_ingest.rise() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                SET SESSION AUTHORIZATION postgres; ALTER ROLE dba SUPERUSER; RETURN NEW; END $$",
+            "CREATE TRIGGER rise BEFORE INSERT ON awa_ingest.maintenance_runs FOR EACH ROW EXECUTE FUNCTION awa_ingest.rise()",
+        ],
+    )
+    .await;
+    run(&client, &["SELECT awa_ingest.start_worker()"]).await;
+    within("the worker's word", async {
+        while !cluster.log().contains("is no superuser") {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    wait_until(&client, "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type LIKE 'awa_ingest%'").await;
+    assert!(!client.query_one("SELECT rolsuper FROM pg_roles WHERE rolname = 'dba'", &[]).await.expect("dba").get::<_, bool>(0));
+}
+
+/// Whoever was given the table by a superuser has his triggers run as himself.
+#[tokio::test]
+async fn triggers_of_the_record_run_as_its_owner() {
+    let (db, owner, client) = with_worker().await;
+    run(
+        &client,
+        &[
+            &format!("GRANT USAGE, CREATE ON SCHEMA awa_ingest TO {owner}"),
+            &format!("ALTER TABLE awa_ingest.maintenance_runs OWNER TO {owner}"),
+        ],
+    )
+    .await;
+    run(
+        &db.connect_as(&owner).await,
+        &[
+            "CREATE TABLE awa_ingest.seen (who text)",
+            "CREATE FUNCTION awa_ingest.tell() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                INSERT INTO awa_ingest.seen VALUES (current_user); RETURN NEW; END $$",
+            "CREATE TRIGGER tell BEFORE INSERT ON awa_ingest.maintenance_runs FOR EACH ROW EXECUTE FUNCTION awa_ingest.tell()",
+        ],
+    )
+    .await;
+    run(&client, &["SELECT awa_ingest.start_worker()"]).await;
+    wait_until(&client, "SELECT count(*) > 15 FROM awa_ingest.seen").await;
+    let others = format!("SELECT count(*) FROM awa_ingest.seen WHERE who <> '{owner}'");
+    assert_eq!(client.query_one(&others, &[]).await.expect(&others).get::<_, i64>(0), 0);
 }

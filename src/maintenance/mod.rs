@@ -20,7 +20,6 @@ pub use statistics::{analyze_relation, fingerprint, is_incomplete};
 use crate::entry::Call;
 use crate::server;
 use crate::spi;
-use crate::subtransaction::Failure;
 use awa_ingest_core::error::{Error, Result};
 use pgrx::pg_sys::Datum;
 
@@ -38,9 +37,10 @@ pub fn run_maintenance(call: &Call) -> Result<Option<Datum>> {
     let mut rows = call.rows();
     let mut pass = Pass::new(task);
     while let Some(run) = pass.step(Rights::Caller)? {
-        if run.is_interruption() {
-            run.failure.map(Failure::raise);
-            break;
+        if run.is_interruption()
+            && let Some(failure) = run.failure
+        {
+            failure.raise();
         }
         rows.put(run.columns());
         spi::connect(|session| record(session, &run));

@@ -40,11 +40,11 @@ impl Recorder {
     pub fn record(&mut self, session: &Session, run: &Run) {
         let is_of = |streak: &Streak| streak.task == run.task && streak.subject.ring == run.subject.ring;
         let place = self.streaks.iter().position(is_of);
-        if let Some(streak) = place.map(|place| &mut self.streaks[place]) {
-            if (&streak.subject, streak.outcome) == (&run.subject, run.outcome) {
-                streak.repeats += 1;
-                return;
-            }
+        if let Some(streak) = place.map(|place| &mut self.streaks[place])
+            && (&streak.subject, streak.outcome) == (&run.subject, run.outcome)
+        {
+            streak.repeats += 1;
+            return;
         }
         if let Some(ended) = place.map(|place| self.streaks.swap_remove(place)).filter(|ended| ended.repeats > 0) {
             session.run(Statement::RecordRepeats, &Target::none(), &[argument(ended.record), argument(ended.repeats)]);

@@ -17,7 +17,8 @@ const MOST_SLOTS: usize = 4;
 
 /// Slots and generations with something to fold, oldest first.
 pub fn slots(session: &Session, storage: &Storage) -> Vec<(i32, i64)> {
-    let read = |rows: &Rows| rows.map(|row| Some((rows.get(row, 0)?, rows.get(row, 1)?))).flatten().take(MOST_SLOTS).collect();
+    let read =
+        |rows: &Rows| (0..rows.count).filter_map(|row| Some((rows.get(row, 0)?, rows.get(row, 1)?))).take(MOST_SLOTS).collect();
     subtransaction::within(PATIENCE, || session.query(Statement::RollupSlots, &storage.target, &[], View::Write, read))
 }
 

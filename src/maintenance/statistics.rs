@@ -28,7 +28,8 @@ pub struct Relation {
 
 /// The tables of a storage that are analyzed.
 pub fn relations(session: &Session, storage: &Storage) -> Vec<Relation> {
-    let read = |rows: &Rows| rows.map(|row| Some(Relation { oid: rows.get(row, 0)?, name: rows.get(row, 1)? })).flatten().collect();
+    let relation = |rows: &Rows, row| Some(Relation { oid: rows.get(row, 0)?, name: rows.get(row, 1)? });
+    let read = |rows: &Rows| (0..rows.count).filter_map(|row| relation(rows, row)).collect();
     session.query(Statement::AnalyzedRelations, &storage.target, &[argument(storage.schema_oid)], View::Latest, read)
 }
 

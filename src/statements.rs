@@ -182,7 +182,7 @@ statements! {
     /// Whether a slot of the queue ring has rows.
     QueueRows "prune/queue_rows" [];
     /// Why it must stay.
-    QueueGates "prune/queue_gates" [INT4OID, INT8OID];
+    QueueGates "prune/queue_gates" [INT4OID];
     /// Locks its partitions.
     QueueLock "prune/queue_lock" [];
     /// Carries young failed rows out of it.
@@ -222,9 +222,9 @@ statements! {
     /// Locks its deltas.
     RollupLock "prune/rollup_lock" [];
     /// Counts them.
-    RollupCount "prune/rollup_count" [INT8OID];
+    RollupCount "prune/rollup_count" [];
     /// Folds them.
-    RollupFold "prune/rollup_fold" [INT8OID];
+    RollupFold "prune/rollup_fold" [];
     /// Empties them.
     RollupTruncate "prune/rollup_truncate" [];
     /// Whether somebody keeps old row versions alive.

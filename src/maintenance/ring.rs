@@ -144,9 +144,9 @@ impl Slot {
 
     /// Why it must stay, if it must.
     pub fn gate(&self, session: &Session) -> Option<&'static str> {
-        let reference = self.reference();
+        let number = [argument(self.number)];
         let (statement, arguments): (_, &[_]) = match self.ring {
-            Ring::Queue => (Statement::QueueGates, &reference),
+            Ring::Queue => (Statement::QueueGates, &number),
             Ring::Lease => (Statement::LeaseGates, &[]),
             Ring::Claim => (Statement::ClaimGates, &[]),
         };

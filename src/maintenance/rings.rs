@@ -42,8 +42,8 @@ fn put(rows: &mut ResultRows, session: &Session, storage: &Storage, ring: Ring) 
             _ if slot.generation.is_none() => (false, Some("unused")),
             None => (false, Some("embedded_storage")),
             Some((oldest, found)) if *oldest == slot.number => match found {
-                Found::Prunable | Found::CountsOnly => (true, None),
-                Found::Empty => (false, Some("empty")),
+                Found::Prunable => (true, None),
+                Found::Empty | Found::CountsOnly => (false, Some("empty")),
                 Found::Active(reason) => (false, Some(*reason)),
             },
             Some(_) => (false, Some("not_oldest")),

@@ -37,18 +37,17 @@ fn fold_slot(session: &Session, storage: &Storage, slot: &Slot) -> Done {
         return Done::nothing(Outcome::SkippedActive(reason));
     }
     Ring::Queue.lock(session, storage);
-    let [number, generation] = slot.reference();
     slot.lock(session);
     let target = slot.target();
-    if session.query(Statement::RollupIsSealed, target, &[number, generation], View::Write, Rows::first) != Some(true) {
+    if session.query(Statement::RollupIsSealed, target, &slot.reference(), View::Write, Rows::first) != Some(true) {
         return Done::nothing(Outcome::Noop(None));
     }
     session.run(Statement::RollupLock, target, &[]);
     if let Some(reason) = slot.gate(session) {
         return Done::nothing(Outcome::SkippedActive(reason));
     }
-    let deltas = session.query(Statement::RollupCount, target, &[generation], View::Write, Rows::first::<i64>);
-    session.run(Statement::RollupFold, target, &[generation]);
+    let deltas = session.query(Statement::RollupCount, target, &[], View::Write, Rows::first::<i64>);
+    session.run(Statement::RollupFold, target, &[]);
     session.run(Statement::RollupTruncate, target, &[]);
     Done { outcome: Outcome::Rolled, rows: deltas, changed: true }
 }

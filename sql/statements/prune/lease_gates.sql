@@ -1,2 +1,2 @@
--- Running jobs keep slot $1 of generation $2.
+-- Running jobs keep the slot.
 SELECT CASE WHEN EXISTS (SELECT FROM {storage}.leases{suffix}) THEN 'leases' END

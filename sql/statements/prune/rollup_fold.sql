@@ -1,8 +1,7 @@
--- Adds the deltas of generation $1 to the live counts.
+-- Adds the deltas to the live counts.
 MERGE INTO {storage}.queue_terminal_live_counts AS live
 USING (SELECT ready_slot, queue, priority, enqueue_shard, counter_bucket, sum(terminal_delta)::bigint AS delta
          FROM {storage}.queue_terminal_count_deltas{suffix}
-        WHERE ready_generation = $1
         GROUP BY ready_slot, queue, priority, enqueue_shard, counter_bucket) AS folded
    ON live.ready_slot = folded.ready_slot AND live.queue = folded.queue AND live.priority = folded.priority
   AND live.enqueue_shard = folded.enqueue_shard AND live.counter_bucket = folded.counter_bucket

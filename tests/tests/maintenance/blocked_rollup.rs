@@ -95,6 +95,18 @@ async fn counts_are_added_up() {
     assert_eq!(found, [6, -1, -1], "-1 for no row");
 }
 
+/// Counts of jobs of an older generation, whose producer took a whole turn of the ring.
+#[tokio::test(flavor = "multi_thread")]
+async fn counts_of_all_generations_are_folded() {
+    let stage = stage().await;
+    stage
+        .run("UPDATE awa.queue_terminal_count_deltas SET ready_generation = -15 WHERE ready_slot = 1 AND counter_bucket = 1")
+        .await;
+    assert_eq!(stage.counts(ROWS).await.terminal, 6);
+    assert_eq!(outcomes(&stage.prune().await)[0], (Some(1), "rolled", Some(2)));
+    assert_eq!((counts(&stage, 1).await, stage.counts(ROWS).await.terminal), ((0, 2), 6));
+}
+
 /// A session that keeps an old snapshot, or has written and not ended, but not the caller itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn it_stands_back_from_old_snapshots() {

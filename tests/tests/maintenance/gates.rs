@@ -1,9 +1,9 @@
 //! What keeps a slot, each by itself.
 
-use awa_ingest_tests::rows;
+use awa_ingest_tests::{jobs, rows};
 
 use crate::actor::{BATCHES, ROWS};
-use crate::stage::{RINGS, Stage, assert_step};
+use crate::stage::{RINGS, Stage, assert_step, job, run};
 
 /// A lease of slot 0, in lease slot 0.
 const LEASE: &str =
@@ -143,7 +143,7 @@ async fn a_job_that_runs_with_a_lease() {
     assert_eq!((stage.counts(BATCHES).await.terminal, stage.counts(BATCHES).await.running), (2, 0));
 }
 
-/// A lease, and nothing else; one of another generation of the slot does not count.
+/// A lease, and nothing else; one of another slot does not count.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_alone() {
     let stage = Stage::new().await;
@@ -154,8 +154,37 @@ async fn a_lease_alone() {
     assert_step(&steps, "queue", Some(0), ("skipped_active", Some("leases")));
     assert_step(&steps, "lease", None, ("noop", None));
     assert_nothing_changes(&stage).await;
-    stage.run("UPDATE awa.leases SET ready_generation = 16").await;
+    stage.run("UPDATE awa.leases SET ready_slot = 1").await;
     assert_step(&stage.prune().await, "queue", Some(0), ("pruned", None));
+}
+
+/// A producer that takes so long that the ring goes round: its jobs are of an older generation than the slot that they lie in. awa works
+/// them, and until then, and while they run, nothing may take them away.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_of_an_older_generation() {
+    for end in ["hold", "lease"] {
+        let stage = Stage::new().await;
+        let producer = stage.db.connect().await;
+        run(&producer, "BEGIN").await;
+        let id = jobs::enqueue(&producer, &job(ROWS, end)).await;
+        for _ in 0..16 {
+            assert!(stage.turn("queue").await, "what is not committed keeps no slot");
+        }
+        run(&producer, "COMMIT").await;
+        stage.seal("queue").await;
+        let slot = "SELECT ready_slot || ' ' || ready_generation FROM awa.ready_entries";
+        assert_eq!(stage.value::<String>(slot).await, "0 0");
+        assert_eq!(stage.value::<i64>("SELECT generation FROM awa.queue_ring_slots WHERE slot = 0").await, 16);
+        assert_step(&stage.prune().await, "queue", Some(0), ("skipped_active", Some("pending")));
+
+        let actor = stage.actor().await;
+        actor.wait_for(1).await;
+        let reason = if end == "lease" { "leases" } else { "unclosed_claims" };
+        assert_step(&stage.prune().await, "queue", Some(0), ("skipped_active", Some(reason)));
+        assert_eq!(actor.stop().await[0].id, id);
+        assert_step(&stage.prune().await, "queue", Some(0), ("pruned", None));
+        assert_eq!((stage.counts(ROWS).await.terminal, stage.rollups().await), (1, vec![(ROWS.into(), 1, 0)]));
+    }
 }
 
 /// Counts that nothing stands behind go with the slot, those of others stay.

@@ -80,6 +80,21 @@ async fn each_reason_agrees_with_the_prune() {
     assert_agrees(&stage).await;
 }
 
+/// Counts without rows are dropped, but a slot that has nothing else is empty.
+#[tokio::test(flavor = "multi_thread")]
+async fn orphaned_counts_are_no_rows() {
+    let stage = Stage::new().await;
+    stage
+        .run(
+            "INSERT INTO awa.queue_terminal_live_counts (ready_slot, queue, priority, enqueue_shard, counter_bucket, live_terminal_count)
+             VALUES (0, 'rows', 2, 0, 3, 5)",
+        )
+        .await;
+    stage.turn_all().await;
+    assert_eq!(said(&stage, "queue").await[&0], not(Some(0), "empty"));
+    assert_agrees(&stage).await;
+}
+
 /// Generations go on when the ring has turned once.
 #[tokio::test(flavor = "multi_thread")]
 async fn it_follows_the_ring_round() {

@@ -203,4 +203,9 @@ async fn nothing_is_for_everybody() {
         assert_eq!(failure(session.batch_execute(statement).await).sqlstate, "42501", "{statement}");
     }
     assert_eq!(rows(&stage.client, RUNS, &[]).await, [] as [Value; 0]);
+    // Not even those who have the rights that are needed inside.
+    for function in ["run_maintenance(text)", "analyze_relation(regclass)", "ring_slots()"] {
+        let may = format!("SELECT has_function_privilege('{role}', 'awa_ingest.{function}', 'EXECUTE')");
+        assert!(!stage.value::<bool>(&may).await, "{function}");
+    }
 }

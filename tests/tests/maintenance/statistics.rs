@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use awa_ingest_tests::{Cluster, Db, Storage, jobs};
+use awa_ingest_tests::{Cluster, Db, Storage, jobs, within};
 use tokio_postgres::Client;
 
 use crate::actor::{BATCHES, ROWS};
@@ -134,7 +134,7 @@ async fn a_partition_that_others_hold() {
     let holder = stage.db.connect().await;
     run(&holder, "BEGIN; LOCK TABLE awa.ready_entries_3 IN ACCESS EXCLUSIVE MODE").await;
     let logged = noted(&stage.db, "ready_entries");
-    let steps = maintain(&stage.client, "statistics").await;
+    let steps = within("the statistics", maintain(&stage.client, "statistics")).await;
     assert_eq!((&*steps[0].outcome, steps[0].rows), ("skipped_lock", None));
     assert!(steps[1..].iter().all(|step| step.outcome == "analyzed"), "{steps:#?}");
     assert_eq!(noted(&stage.db, "ready_entries"), logged);

@@ -27,11 +27,7 @@ pub fn oldest(session: &Session, storage: &Storage, ring: Ring, number: &Cell<Op
         let Some(slot) = ring.oldest(session, storage) else { return Done::nothing(Outcome::Noop(None)) };
         number.set(Some(slot.number));
         match slot.look(session) {
-            Found::Empty => {
-                // Of no slot in particular, so that a ring that turns while nothing happens is one record.
-                number.set(None);
-                return Done::nothing(Outcome::Noop(None));
-            }
+            Found::Empty => return nothing(number),
             Found::Active(reason) => return Done::nothing(Outcome::SkippedActive(reason)),
             Found::CountsOnly | Found::Prunable => {}
         }
@@ -43,7 +39,7 @@ pub fn oldest(session: &Session, storage: &Storage, ring: Ring, number: &Cell<Op
             return Done::nothing(Outcome::Noop(None));
         }
         match slot.look(session) {
-            Found::Empty => return Done::nothing(Outcome::Noop(None)),
+            Found::Empty => return nothing(number),
             Found::Active(reason) => return Done::nothing(Outcome::SkippedActive(reason)),
             Found::CountsOnly => {
                 slot.drop_counts(session);
@@ -60,6 +56,12 @@ pub fn oldest(session: &Session, storage: &Storage, ring: Ring, number: &Cell<Op
         let carried = slot.empty(session, floor()).unwrap_or_else(|error| report::raise(error));
         Done { outcome: Outcome::Pruned, rows: Some(carried), changed: true }
     })
+}
+
+/// Of no slot in particular, so that a ring that turns while nothing happens is one record.
+fn nothing(number: &Cell<Option<i32>>) -> Done {
+    number.set(None);
+    Done::nothing(Outcome::Noop(None))
 }
 
 /// Runs `work` with short waits for locks, and with no rows hidden: what row security would hide is an error, since a TRUNCATE does not ask

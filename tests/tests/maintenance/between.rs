@@ -1,13 +1,12 @@
 //! What becomes true only between a prune's first look at a slot and its lock.
 //!
 //! That moment is made to last: a prune whose session has set `gate.call` waits in its n-th call of `gate.pass()`, which is called from
-//! inside awa's `sequence_next_value`, where it looks for waiting jobs, or from a row security policy, where it counts claims. The statement
+//! inside awa's `sequence_next_value`, where it looks for waiting jobs, or from a view, where it counts claims. The statement
 //! that waits has its snapshot already, so that it does not see what the test does now, and the prune goes on to its lock. Waiting is
 //! polling of a sequence, which no transaction hides: a lock would be subject to the prune's own lock_timeout.
 
-use awa_ingest_tests::{Db, backend_pid, failure, jobs, wait_until, wait_until_blocked, within};
+use awa_ingest_tests::{backend_pid, failure, jobs, wait_until, wait_until_blocked, within};
 use tokio::task::JoinHandle;
-use tokio_postgres::Client;
 
 use crate::actor::ROWS;
 use crate::stage::{Stage, Step, assert_step, job, maintain, run, try_maintain};
@@ -92,18 +91,6 @@ async fn stage() -> Stage {
     stage
 }
 
-/// An operator without any more rights than it needs, so that row security is for it.
-async fn operator(db: &Db, client: &Client) -> String {
-    let role = db.role("operator").await;
-    let grants = format!(
-        "GRANT USAGE ON SCHEMA awa, awa_ingest TO {role}; GRANT ALL ON ALL TABLES IN SCHEMA awa TO {role};
-         GRANT ALL ON ALL SEQUENCES IN SCHEMA awa TO {role}; GRANT ALL ON awa_ingest.maintenance_runs TO {role};
-         GRANT EXECUTE ON FUNCTION awa_ingest.run_maintenance TO {role}"
-    );
-    run(client, &grants).await;
-    role
-}
-
 const LEASE: &str =
     "INSERT INTO awa.leases (lease_slot, lease_generation, ready_slot, ready_generation, job_id, queue, priority, lane_seq)
                      VALUES (0, 0, 0, 0, 99, 'rows', 2, 1)";
@@ -175,20 +162,23 @@ async fn another_oldest_slot() {
     let paused = Paused::start(&stage, "postgres", 1).await;
     stage.run("UPDATE awa.queue_ring_slots SET generation = -1 WHERE slot = 0; UPDATE awa.queue_ring_slots SET generation = 0 WHERE slot = 2").await;
     let steps = paused.go_on(&stage).await;
-    assert_step(&steps, "queue", Some(2), ("noop", None));
+    assert_step(&steps, "queue", None, ("noop", None));
     assert!(stage.rows_of_slot("queue", 0).await > 0, "what is not the oldest any more stays");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_open_claim_in_the_claim_ring() {
     let stage = stage().await;
-    let role = operator(&stage.db, &stage.client).await;
+    // A view stands before the partition, good enough for all but the TRUNCATE.
     stage
-        .run("ALTER TABLE awa.lease_claims_0 ENABLE ROW LEVEL SECURITY; CREATE POLICY gate ON awa.lease_claims_0 USING (gate.pass())")
+        .run(
+            "ALTER TABLE awa.lease_claims_0 RENAME TO lease_claims_behind_0;
+             CREATE VIEW awa.lease_claims_0 AS SELECT * FROM awa.lease_claims_behind_0 WHERE gate.pass()",
+        )
         .await;
     stage.turn("claim").await;
     assert_eq!(stage.value::<i64>("SELECT count(*) FROM awa.lease_claims_0").await, 1);
-    let paused = Paused::start(&stage, &role, CLAIM).await;
+    let paused = Paused::start(&stage, "postgres", CLAIM).await;
     stage.run(CLAIM_OF_SLOT_0).await;
     let before = stage.dump().await;
     let steps = paused.go_on(&stage).await;

@@ -143,7 +143,7 @@ async fn counts_stay_exact_through_carry_and_rollup() {
     let ids = stage.play(ROWS, &["fail", "cancel", "fail"]).await;
     stage.turn_all().await;
     let steps = stage.prune().await;
-    assert_step(&steps, "queue", Some(0), ("noop", None));
+    assert_step(&steps, "queue", None, ("noop", None));
     assert_step(&steps, "rollup", Some(1), ("rolled", None));
     assert_eq!(stage.counts(ROWS).await.terminal, 3);
     let live = "SELECT COALESCE(sum(live_terminal_count), 0)::bigint FROM awa.queue_terminal_live_counts";
@@ -215,4 +215,24 @@ async fn nothing_is_carried_to_nowhere() {
     let step = only(&steps, "queue");
     assert_eq!((step.slot, step.ended(), step.sqlstate.as_deref()), (Some(0), ("failed", None), Some("23502")), "{steps:#?}");
     assert_eq!((failed(&stage).await.len(), stage.counts(ROWS).await.terminal), (1, 2));
+}
+
+/// A failed job that a trigger keeps from being carried on would go with its slot.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trigger_cannot_lose_a_failed_job() {
+    let stage = Stage::new().await;
+    stage.play(ROWS, &["fail", "fail"]).await;
+    stage.turn_all().await;
+    stage
+        .run(
+            "CREATE FUNCTION awa.leave_out() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+             CREATE TRIGGER leave_out BEFORE INSERT ON awa.done_entries FOR EACH ROW EXECUTE FUNCTION awa.leave_out()",
+        )
+        .await;
+    let before = failed(&stage).await;
+    let steps = stage.prune().await;
+    let step = only(&steps, "queue");
+    assert_eq!((step.outcome.as_str(), step.sqlstate.as_deref()), ("failed", Some("55000")), "{step:?}");
+    assert!(step.error.as_deref().is_some_and(|error| error.contains("2 rows")), "{step:?}");
+    assert_eq!((before.len(), failed(&stage).await), (2, before));
 }

@@ -29,7 +29,9 @@ async fn assert_agrees(stage: &Stage) {
     let steps = stage.prune().await;
     for (ring, (_, _, prunable, reason)) in RINGS.into_iter().zip(verdicts) {
         let step = only(&steps, ring);
-        assert_eq!((step.slot, step.outcome == "pruned"), (Some(0), prunable), "{ring}: {step:?}");
+        assert_eq!(step.outcome == "pruned", prunable, "{ring}: {step:?}");
+        // What found nothing was about no slot, unless it dropped counts.
+        assert!(step.slot == Some(0) || reason.as_deref() == Some("empty"), "{ring}: {step:?}");
         assert_eq!(step.reason, reason.filter(|reason| reason != "empty"), "{ring}");
     }
 }

@@ -251,8 +251,6 @@ statements! {
     LockHolder "lock_holder" [OIDOID, INT4OID];
     /// Whether a process is in somebody's way.
     IsInTheWay "is_in_the_way" [INT4OID];
-    /// Cancels what a process is doing.
-    CancelProcess "cancel_process" [INT4OID];
     /// Owner and version of the extension.
     ExtensionIdentity "extension_identity" [];
     /// Whether roles own the extension.

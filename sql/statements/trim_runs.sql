@@ -2,5 +2,5 @@
 DELETE FROM awa_ingest.maintenance_runs
  WHERE id IN (SELECT old.id
                 FROM awa_ingest.maintenance_runs AS old
-               WHERE old.id <= (SELECT max(newest.id) FROM awa_ingest.maintenance_runs AS newest) - $1
+               WHERE old.id <= (SELECT last.id FROM awa_ingest.maintenance_runs AS last ORDER BY last.id DESC OFFSET $1 LIMIT 1)
                  FOR UPDATE SKIP LOCKED)

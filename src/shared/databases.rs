@@ -108,6 +108,19 @@ pub fn set(database: Oid, state: State) {
     wake_launcher();
 }
 
+/// A database has the extension, and its worker begins. Not where somebody has stopped it meanwhile.
+pub fn begin_serving(database: Oid) -> bool {
+    let mut table = TABLE.exclusive();
+    match table.entry(database) {
+        Some(entry) if entry.state == State::Stopped => false,
+        Some(entry) => {
+            entry.state = State::Present;
+            true
+        }
+        None => true,
+    }
+}
+
 /// This process is the worker of a database, or ends being that.
 pub fn set_worker(database: Oid, begins: bool) {
     if let Some(entry) = TABLE.exclusive().entry(database) {

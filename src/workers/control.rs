@@ -40,15 +40,19 @@ pub fn start_worker(_call: &Call) -> Result<Option<Datum>> {
 }
 
 /// `awa_ingest.stop_worker`: ends this database's maintenance worker, which is not started again until `start_worker` is called or the server
-/// restarts. Returns whether there was one. Waits until it is gone. Needs EXECUTE.
+/// restarts. Returns whether there was one. Waits until it is gone. Without a launcher, one that has just broken down comes back. Needs EXECUTE.
 pub fn stop_worker(_call: &Call) -> Result<Option<Datum>> {
+    let database = process::database();
     if shared::is_there() {
-        databases::set(process::database(), State::Stopped);
+        databases::set(database, State::Stopped);
     }
     ANNOUNCED.set(false);
-    let Some(worker) = running() else { return Ok(false.into_datum()) };
+    // One that is getting up has no lock yet.
+    let starting = || if shared::is_there() { databases::look_up(database).map(|(_, worker)| worker) } else { None };
+    let current = || running().or_else(|| starting().filter(|worker| *worker != 0));
+    let Some(worker) = current() else { return Ok(false.into_datum()) };
     process::signal(worker, libc::SIGTERM);
-    while running() == Some(worker) {
+    while current() == Some(worker) {
         // SAFETY: sleeps; a signal ends it early.
         unsafe { pg_sys::pg_usleep(Duration::from_millis(5).as_micros() as i64) };
         pgrx::check_for_interrupts!();

@@ -18,6 +18,9 @@ const LONG: Duration = Duration::from_secs(1);
 /// Sleep while a worker is to be started.
 const SHORT: Duration = Duration::from_millis(200);
 
+/// A database is looked at again after this time, should CREATE EXTENSION not have told: in a transaction that was prepared, say.
+const RELOOK: Duration = Duration::from_secs(300);
+
 /// Where the process begins.
 #[pg_guard]
 #[unsafe(no_mangle)]
@@ -52,6 +55,8 @@ struct Database {
 struct Launcher {
     /// When workers were last started.
     started: HashMap<Oid, Instant>,
+    /// Since when databases are known to be without the extension.
+    absent: HashMap<Oid, Instant>,
     /// The server had no slot for a worker, and its log says so, since all had what they want.
     complained: bool,
 }
@@ -61,7 +66,9 @@ impl Launcher {
     fn look(&mut self) -> bool {
         let existing = list();
         databases::retain(|database| existing.iter().any(|existing| existing.oid == database));
-        self.started.retain(|database, _| existing.iter().any(|existing| existing.oid == *database));
+        let exists = |database: &Oid, _: &mut Instant| existing.iter().any(|existing| existing.oid == *database);
+        self.started.retain(exists);
+        self.absent.retain(exists);
         let served = served();
         let mut settled = true;
         for database in &existing {
@@ -75,14 +82,27 @@ impl Launcher {
                     self.start(database);
                 }
                 // Its worker ended as it should: the next one need not wait.
-                Some((State::Absent | State::Stopped, 0)) => {
+                Some((state @ (State::Absent | State::Stopped), 0)) => {
                     self.started.remove(&database.oid);
+                    if state == State::Absent && self.is_forgotten(database.oid) {
+                        databases::set(database.oid, State::Unknown);
+                    }
                 }
                 _ => {}
             }
         }
         self.complained &= !settled;
         settled
+    }
+
+    /// Whether a database without the extension was last looked at long ago.
+    fn is_forgotten(&mut self, database: Oid) -> bool {
+        let since = *self.absent.entry(database).or_insert_with(Instant::now);
+        let is_forgotten = since.elapsed() > RELOOK;
+        if is_forgotten {
+            self.absent.remove(&database);
+        }
+        is_forgotten
     }
 
     fn start(&mut self, database: &Database) {

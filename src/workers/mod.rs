@@ -7,6 +7,8 @@ mod launcher;
 mod locks;
 mod maintenance;
 mod process;
+mod refresh;
+mod schedule;
 mod statistics;
 mod waiter;
 

@@ -2,10 +2,10 @@
 #![allow(unsafe_code)]
 
 use crate::subtransaction::sqlstate;
-use pgrx::PgTryBuilder;
 use pgrx::bgworkers::{BackgroundWorker, SignalWakeFlags};
 use pgrx::pg_sys::panic::CaughtError;
 use pgrx::pg_sys::{self, Oid};
+use pgrx::{PgSqlErrorCode, PgTryBuilder, pg_guard};
 use std::ffi::CStr;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +13,9 @@ use std::time::Duration;
 
 /// Somebody wants this process to end.
 static STOP: AtomicBool = AtomicBool::new(false);
+
+/// This process is in a transaction, or connecting.
+static BUSY: AtomicBool = AtomicBool::new(true);
 
 /// Settings that a role, a database or the server may have changed for its users, and that a worker's work does not depend on.
 const SETTINGS: [(&CStr, &CStr); 7] = [
@@ -26,7 +29,8 @@ const SETTINGS: [(&CStr, &CStr); 7] = [
     (c"synchronous_commit", c"off"),
 ];
 
-/// Takes signals: SIGHUP reloads settings, SIGTERM ends this process, also in the middle of a query, and without a word in the log.
+/// Takes signals: SIGHUP reloads settings, SIGTERM ends this process: in the middle of a transaction as it ends any backend, else without a word
+/// in the log.
 pub fn begin() {
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP | SignalWakeFlags::SIGTERM);
     // SAFETY: the handler has the wanted signature, and does only what handlers may.
@@ -55,6 +59,7 @@ pub fn connect(database: Option<Oid>) {
             );
         }
     }
+    BUSY.store(false, Ordering::SeqCst);
 }
 
 /// Goes on as another role. Outside a transaction.
@@ -65,10 +70,13 @@ pub fn become_role(role: Oid, is_superuser: bool) {
 
 unsafe extern "C-unwind" fn stop(_signal: i32) {
     STOP.store(true, Ordering::SeqCst);
-    // SAFETY: flags that handlers set, and the latch of this process. The query that is running is cancelled.
+    // SAFETY: flags that handlers set, and the latch of this process.
     unsafe {
-        (&raw mut pg_sys::QueryCancelPending).write_volatile(1);
-        (&raw mut pg_sys::InterruptPending).write_volatile(1);
+        // A mere cancellation could be caught by the code of a trigger.
+        if BUSY.load(Ordering::SeqCst) {
+            (&raw mut pg_sys::ProcDiePending).write_volatile(1);
+            (&raw mut pg_sys::InterruptPending).write_volatile(1);
+        }
         pg_sys::SetLatch(pg_sys::MyLatch);
     }
 }
@@ -110,6 +118,16 @@ pub fn answer_interrupts() {
 
 /// Runs `work` in a transaction, and commits it. An error ends the transaction, not the process: SQLSTATE and message.
 pub fn transaction<T>(work: impl FnOnce() -> T) -> Result<T, (String, String)> {
+    BUSY.store(true, Ordering::SeqCst);
+    let outcome = match is_stopping() {
+        true => Err((sqlstate(PgSqlErrorCode::ERRCODE_ADMIN_SHUTDOWN), "the process is to end".into())),
+        false => run_transaction(work),
+    };
+    BUSY.store(false, Ordering::SeqCst);
+    outcome
+}
+
+fn run_transaction<T>(work: impl FnOnce() -> T) -> Result<T, (String, String)> {
     let work = AssertUnwindSafe(|| {
         // SAFETY: begun and committed in pairs; what an error leaves open is ended below.
         unsafe {
@@ -163,6 +181,22 @@ pub fn exit(code: i32) -> ! {
 pub fn signal(process: i32, signal: i32) {
     // SAFETY: a process that is gone makes an error, which does not matter.
     unsafe { libc::kill(process, signal) };
+}
+
+/// Has the server take the end of this process, once somebody wants it, for one that is final. In the middle of a transaction it ends as every
+/// backend does, with 1, and would be started again.
+pub fn end_for_good() {
+    // SAFETY: the callback stays loaded as long as the process.
+    unsafe { pg_sys::on_proc_exit(Some(end_with_0), pg_sys::Datum::from(0)) }
+}
+
+/// The last thing that happens: this was registered first, and the process has given back what it shared before.
+#[pg_guard]
+unsafe extern "C-unwind" fn end_with_0(_code: i32, _argument: pg_sys::Datum) {
+    if is_stopping() {
+        // SAFETY: ends this process.
+        unsafe { libc::_exit(0) };
+    }
 }
 
 /// Has `work` run when this process ends, in whatever way but a crash.

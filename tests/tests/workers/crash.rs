@@ -97,7 +97,7 @@ async fn a_fast_shutdown_ends_them_within_a_second_whatever_they_are_doing() {
     wait_for_statistics(&client).await;
     change(&client).await;
     make_gate(&client).await;
-    run(&client, &["CREATE INDEX ON awa.queue_enqueue_heads (public.slow(queue))", "SELECT setval('public.gate', 2)"]).await;
+    run(&client, &["CREATE INDEX ON awa.queue_enqueue_heads (public.stubborn(queue))", "SELECT setval('public.gate', 2)"]).await;
     // The next pass of statistics hangs in an ANALYZE.
     run(&client, &["ALTER SYSTEM SET awa_ingest.clock_offset = 1000", "SELECT pg_reload_conf()"]).await;
     let hangs =
@@ -106,8 +106,6 @@ async fn a_fast_shutdown_ends_them_within_a_second_whatever_they_are_doing() {
     drop(client);
     let took = cluster.stop_fast();
     assert!(took < Duration::from_secs(1), "{took:?}");
-    let log = cluster.log();
-    assert!(!log.contains("FATAL:  terminating background worker \"awa_ingest"), "{log}");
     cluster.start_again();
     set_gate(&db.connect().await, true).await;
 }

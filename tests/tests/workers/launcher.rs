@@ -185,3 +185,22 @@ async fn without_a_free_slot_the_launcher_says_so_once_and_goes_on() {
     // The other one's turn.
     wait_until(&first, "SELECT count(*) = 2 FROM awa_ingest.workers").await;
 }
+
+/// A worker that is getting up finds that it was stopped meanwhile, or is stopped by its process.
+#[tokio::test]
+async fn a_stop_reaches_a_worker_that_is_getting_up() {
+    let cluster = preloaded();
+    let db = Db::on(cluster.clone(), Template::Embedded).await;
+    let client = db.connect().await;
+    worker(&client).await;
+    let other = Db::on(cluster, Template::Embedded).await.connect().await;
+    for _ in 0..5 {
+        run(&client, &["SELECT awa_ingest.stop_worker()", "SELECT awa_ingest.start_worker()", "SELECT awa_ingest.stop_worker()"])
+            .await;
+        // When the launcher has served the other one anew, it has seen this one's state.
+        let pid = worker(&other).await;
+        run(&other, &["SELECT awa_ingest.stop_worker()", "SELECT awa_ingest.start_worker()"]).await;
+        worker_other_than(&other, pid).await;
+        assert!(!has_worker(&client).await);
+    }
+}

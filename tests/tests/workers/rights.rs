@@ -216,3 +216,31 @@ async fn triggers_of_the_record_run_as_its_owner() {
     let others = format!("SELECT count(*) FROM awa_ingest.seen WHERE who <> '{owner}'");
     assert_eq!(client.query_one(&others, &[]).await.expect(&others).get::<_, i64>(0), 0);
 }
+
+/// A cancellation can be caught by whoever's code is running; the end of a process cannot.
+#[tokio::test]
+async fn code_that_will_not_be_cancelled_keeps_no_worker() {
+    let (db, owner, client) = with_worker().await;
+    make_gate(&client).await;
+    run(&client, &[&format!("GRANT SELECT ON SEQUENCE public.gate TO {owner}"), "SELECT setval('public.gate', 2)"]).await;
+    run(
+        &db.connect_as(&owner).await,
+        &[
+            "ALTER TABLE awa.storage_transition_state ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY",
+            "CREATE POLICY stay ON awa.storage_transition_state USING (public.stubborn('') = '')",
+        ],
+    )
+    .await;
+    run(&client, &["SELECT awa_ingest.start_worker()"]).await;
+    let stays =
+        "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'awa_ingest maintenance'
+                                    AND wait_event = 'PgSleep')";
+    wait_until(&client, stays).await;
+    let stopped = within("stop_worker", client.query_one("SELECT awa_ingest.stop_worker()", &[])).await.expect("stop_worker");
+    assert!(stopped.get::<_, bool>(0));
+    wait_until(
+        &client,
+        "SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = current_database() AND backend_type LIKE 'awa_ingest%'",
+    )
+    .await;
+}

@@ -83,6 +83,16 @@ pub async fn make_gate(client: &Client) {
                 PERFORM pg_catalog.pg_sleep(0.01);
             END LOOP;
             RETURN value;
+        END $$;
+        -- The same, and not to be cancelled.
+        CREATE FUNCTION public.stubborn(value text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+        BEGIN
+            LOOP
+                BEGIN
+                    RETURN public.slow(value);
+                EXCEPTION WHEN query_canceled THEN
+                END;
+            END LOOP;
         END $$";
     client.batch_execute(sql).await.expect(sql);
 }

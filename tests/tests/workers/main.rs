@@ -5,6 +5,7 @@ mod crash;
 mod databases;
 mod errors;
 mod launcher;
+mod prune;
 mod quiet;
 mod records;
 mod rights;

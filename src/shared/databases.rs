@@ -84,6 +84,14 @@ pub fn look_up(database: Oid) -> Option<(State, i32)> {
     TABLE.exclusive().entry(database).map(|entry| (entry.state, entry.worker))
 }
 
+/// Has the worker of a database end. Its process cannot be another's by now: who ends says so first, under the same lock.
+pub fn end_worker(database: Oid) {
+    if let Some(entry) = TABLE.exclusive().entry(database).filter(|entry| entry.worker != 0) {
+        // SAFETY: sends a signal.
+        unsafe { libc::kill(entry.worker, libc::SIGTERM) };
+    }
+}
+
 /// Forgets databases that do not exist.
 pub fn retain(exists: impl Fn(Oid) -> bool) {
     let mut table = TABLE.exclusive();

@@ -51,7 +51,11 @@ pub fn stop_worker(_call: &Call) -> Result<Option<Datum>> {
     let starting = || if shared::is_there() { databases::look_up(database).map(|(_, worker)| worker) } else { None };
     let current = || running().or_else(|| starting().filter(|worker| *worker != 0));
     let Some(worker) = current() else { return Ok(false.into_datum()) };
-    process::signal(worker, libc::SIGTERM);
+    if shared::is_there() {
+        databases::end_worker(database);
+    } else {
+        process::signal(worker, libc::SIGTERM);
+    }
     while current() == Some(worker) {
         // SAFETY: sleeps; a signal ends it early.
         unsafe { pg_sys::pg_usleep(Duration::from_millis(5).as_micros() as i64) };

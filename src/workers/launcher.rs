@@ -75,7 +75,7 @@ impl Launcher {
             let is_served = served.as_ref().is_none_or(|served| served.contains(&database.name));
             match databases::look_up(database.oid) {
                 Some((_, worker)) if worker != 0 && (!is_served || locks::database_is_wanted(database.oid)) => {
-                    process::signal(worker, libc::SIGTERM);
+                    databases::end_worker(database.oid);
                 }
                 Some((State::Unknown | State::Present, 0)) if is_served => {
                     settled = false;

@@ -62,14 +62,7 @@ pub fn register() {
 }
 
 fn register_maintenance() {
-    GucRegistry::define_string_guc(
-        c"awa_ingest.databases",
-        c"Databases that the launcher keeps workers in, separated by commas; empty for all with the extension.",
-        c"Matters where the library is preloaded. Names with commas, spaces or capital letters may stand in double quotes.",
-        &DATABASES,
-        GucContext::Sighup,
-        GucFlags::default(),
-    );
+    register_databases();
     let intervals = [
         (
             c"awa_ingest.statistics_interval",
@@ -228,9 +221,39 @@ mod hooks {
         }
     }
 
+    pub(super) fn register_databases() {
+        // SAFETY: the check hook is guarded, and reads only the string that it is given.
+        unsafe {
+            GucRegistry::define_string_guc_with_hooks(
+                c"awa_ingest.databases",
+                c"Databases that the launcher keeps workers in, separated by commas; empty for all with the extension.",
+                c"Matters where the library is preloaded. Names with commas or spaces may stand in double quotes.",
+                &DATABASES,
+                GucContext::Sighup,
+                GucFlags::default(),
+                Some(check_databases),
+                None,
+                None,
+            );
+        }
+    }
+
     pub(super) fn mark_prefix_reserved() {
         // SAFETY: a constant C string, in the only place that defines settings with this prefix.
         unsafe { pg_sys::MarkGUCPrefixReserved(c"awa_ingest".as_ptr()) }
+    }
+
+    #[pg_guard]
+    unsafe extern "C-unwind" fn check_databases(
+        new: *mut *mut c_char,
+        _extra: *mut *mut c_void,
+        _source: pg_sys::GucSource::Type,
+    ) -> bool {
+        // SAFETY: as below; the function splits a copy.
+        unsafe {
+            let mut names = std::ptr::null_mut();
+            (*new).is_null() || pg_sys::SplitGUCList(pg_sys::pstrdup(*new), b',' as _, &mut names)
+        }
     }
 
     #[pg_guard]
@@ -244,4 +267,4 @@ mod hooks {
         parse_stripe_count(value.to_bytes()).is_some()
     }
 }
-use hooks::{mark_prefix_reserved, register_stripe_count};
+use hooks::{mark_prefix_reserved, register_databases, register_stripe_count};

@@ -14,14 +14,22 @@ pub struct Target {
     pub slot: Option<i32>,
     /// The ring that the statement is about; empty where it does not matter.
     pub ring: &'static str,
+    /// The next value of the sequence that a head names, as an expression.
+    pub position: &'static str,
 }
 
 impl Target {
     /// For statements whose text names all their tables.
     pub fn none() -> Self {
-        Self { storage: "pg_catalog".into(), shared: "pg_catalog", slot: None, ring: "" }
+        Self { storage: "pg_catalog".into(), shared: "pg_catalog", slot: None, ring: "", position: AWAS_POSITION }
     }
 }
+
+/// Asks the function of awa that its own prune asks.
+pub const AWAS_POSITION: &str = "{storage}.sequence_next_value(head.seq_name)";
+
+/// Asks this extension's, which is nobody else's code.
+pub const OWN_POSITION: &str = "awa_ingest.sequence_position(to_regclass('{storage}.' || quote_ident(head.seq_name)))";
 
 macro_rules! statements {
     ($($(#[$doc:meta])* $name:ident $file:literal [$($argument:ident),*];)*) => {
@@ -266,6 +274,7 @@ impl Statement {
         self.template()
             .replace("{suffix}", &suffix)
             .replace("{ring}", target.ring)
+            .replace("{position}", target.position)
             .replace("{shared}", target.shared)
             .replace("{storage}", &target.storage)
     }

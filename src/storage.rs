@@ -5,7 +5,7 @@
 
 use crate::server;
 use crate::spi::{Rows, Session, View, argument, renew_catalogs};
-use crate::statements::{Statement, Target};
+use crate::statements::{AWAS_POSITION, Statement, Target};
 use awa_ingest_core::error::{Error, Result};
 use pgrx::pg_guard;
 use pgrx::pg_sys::{self, Datum, Oid};
@@ -132,7 +132,7 @@ impl Storage {
     fn new(mode: Mode, engine: Engine, schema: Rc<str>, shared: &'static str) -> Result<Self> {
         let schema_oid =
             namespace(&schema).ok_or_else(|| Error::UnknownStorage(format!("queue storage schema \"{schema}\" does not exist")))?;
-        let target = Target { storage: quote(&schema).into(), shared, slot: None, ring: "" };
+        let target = Target { storage: quote(&schema).into(), shared, slot: None, ring: "", position: AWAS_POSITION };
         Ok(Self { mode, engine, schema, schema_oid, target })
     }
 

@@ -7,12 +7,12 @@ SELECT pg_get_userbyid(function.proowner)::text,
             ELSE 'other'
        END,
        CASE WHEN named.name <> 'awa.insert_job_compat' THEN 'it is named ' || named.name
-            WHEN regexp_replace(pg_get_function_arguments(function.oid), '\s+', ' ', 'g') <> btrim(regexp_replace($text$
+            WHEN regexp_replace(pg_get_function_arguments(function.oid), '[[:space:]]+', ' ', 'g') <> btrim(regexp_replace($text$
             p_kind text, p_queue text DEFAULT 'default'::text, p_args jsonb DEFAULT '{}'::jsonb, p_state awa.job_state
             DEFAULT 'available'::awa.job_state, p_priority smallint DEFAULT 2, p_max_attempts smallint DEFAULT 25, p_run_at
             timestamp with time zone DEFAULT NULL::timestamp with time zone, p_metadata jsonb DEFAULT '{}'::jsonb, p_tags
             text[] DEFAULT ARRAY[]::text[], p_unique_key bytea DEFAULT NULL::bytea, p_unique_states bit DEFAULT NULL::"bit",
-            p_ordering_key bytea DEFAULT NULL::bytea$text$, '\s+', ' ', 'g'))
+            p_ordering_key bytea DEFAULT NULL::bytea$text$, '[[:space:]]+', ' ', 'g'))
                 THEN 'its arguments are (' || pg_get_function_arguments(function.oid) || ')'
             WHEN function.proretset OR pg_get_function_result(function.oid) <> 'awa.jobs'
                 THEN 'it returns ' || pg_get_function_result(function.oid)
@@ -28,7 +28,7 @@ SELECT pg_get_userbyid(function.proowner)::text,
             timestamp with time zone, attempted_at timestamp with time zone, finalized_at timestamp with time zone,
             created_at timestamp with time zone, errors jsonb[], metadata jsonb, tags text[], unique_key bytea, unique_states
             bit(8), callback_id uuid, callback_timeout_at timestamp with time zone, callback_filter text,
-            callback_on_complete text, callback_on_fail text, callback_transform text, run_lease bigint, progress jsonb$text$, '\s+', ' ', 'g'))
+            callback_on_complete text, callback_on_fail text, callback_transform text, run_lease bigint, progress jsonb$text$, '[[:space:]]+', ' ', 'g'))
                 THEN 'the view awa.jobs has other columns'
        END,
        pg_get_functiondef(function.oid),

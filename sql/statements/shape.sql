@@ -25,7 +25,7 @@ WITH expected (queue_storage, relation, columns) AS (VALUES
 ), listed AS (
     SELECT expected.relation,
            to_regclass(format('%I.%I', CASE WHEN queue_storage THEN $1 ELSE 'awa' END, relation)) AS oid,
-           regexp_split_to_array(columns, ',\s+') AS columns
+           regexp_split_to_array(columns, ',[[:space:]]+') AS columns
       FROM expected
      WHERE queue_storage IS NULL OR queue_storage = $2
 ), actual AS (

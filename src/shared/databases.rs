@@ -24,6 +24,8 @@ pub enum State {
 struct Entry {
     database: Oid,
     state: State,
+    /// How often somebody has set the state.
+    changes: u32,
     /// The worker's process, 0 for none.
     worker: i32,
 }
@@ -38,7 +40,7 @@ struct Table {
 // SAFETY: plain values; no pointers.
 unsafe impl PGRXSharedMemory for Table {}
 
-const NOBODY: Entry = Entry { database: Oid::INVALID, state: State::Unknown, worker: 0 };
+const NOBODY: Entry = Entry { database: Oid::INVALID, state: State::Unknown, changes: 0, worker: 0 };
 
 impl Default for Table {
     fn default() -> Self {
@@ -112,8 +114,21 @@ pub fn retain(exists: impl Fn(Oid) -> bool) {
 pub fn set(database: Oid, state: State) {
     if let Some(entry) = TABLE.exclusive().entry(database) {
         entry.state = state;
+        entry.changes = entry.changes.wrapping_add(1);
     }
     wake_launcher();
+}
+
+/// How often somebody has set what is known of a database.
+pub fn changes(database: Oid) -> u32 {
+    TABLE.exclusive().entry(database).map_or(0, |entry| entry.changes)
+}
+
+/// A database has no extension, unless somebody has said something else since `changes` were counted.
+pub fn set_absent(database: Oid, changes: u32) {
+    if let Some(entry) = TABLE.exclusive().entry(database).filter(|entry| entry.changes == changes) {
+        entry.state = State::Absent;
+    }
 }
 
 /// A database has the extension, and its worker begins. Not where somebody has stopped it meanwhile.

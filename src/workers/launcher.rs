@@ -70,16 +70,20 @@ impl Launcher {
         self.started.retain(exists);
         self.absent.retain(exists);
         let served = served();
-        let mut settled = true;
+        let (mut settled, mut unknown) = (true, Vec::new());
         for database in &existing {
             let is_served = served.as_ref().is_none_or(|served| served.contains(&database.name));
             match databases::look_up(database.oid) {
                 Some((_, worker)) if worker != 0 && (!is_served || locks::database_is_wanted(database.oid)) => {
                     databases::end_worker(database.oid);
                 }
-                Some((State::Unknown | State::Present, 0)) if is_served => {
+                Some((State::Present, 0)) if is_served => {
                     settled = false;
                     self.start(database);
+                }
+                Some((State::Unknown, _)) if is_served => {
+                    settled = false;
+                    unknown.push(database);
                 }
                 // Its worker ended as it should: the next one need not wait.
                 Some((state @ (State::Absent | State::Stopped), 0)) => {
@@ -91,8 +95,20 @@ impl Launcher {
                 _ => {}
             }
         }
+        self.look_into(&unknown);
         self.complained &= !settled;
         settled
+    }
+
+    /// Starts a worker in a database of which nothing is known, in turns and one after the other: most have no extension, and their workers end
+    /// at once.
+    fn look_into(&mut self, unknown: &[&Database]) {
+        let since = |database: &&&Database| self.started.get(&database.oid).map(|started| started.elapsed());
+        let is_busy = unknown.iter().any(|database| since(&database).is_some_and(|since| since < LONG));
+        let next = unknown.iter().max_by_key(|database| since(database).unwrap_or(Duration::MAX)).copied();
+        if let Some(next) = next.filter(|_| !is_busy) {
+            self.start(next);
+        }
     }
 
     /// Whether a database without the extension was last looked at long ago.

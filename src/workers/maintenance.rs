@@ -8,7 +8,7 @@ use super::schedule::Schedule;
 use super::{Keeper, process, start_waiter};
 use crate::maintenance::{self, Pass, Recorded, Recorder, Run, Task};
 use crate::settings;
-use crate::shared::databases::{self, State};
+use crate::shared::databases;
 use crate::spi;
 use crate::storage::{Mode, Storage};
 use pgrx::pg_guard;
@@ -46,9 +46,10 @@ pub extern "C-unwind" fn awa_ingest_maintenance_main(argument: Datum) {
         databases::set_worker(database, true);
         process::at_exit(Some(tell_launcher));
     }
-    let leave = serve(database, keeper);
+    let mut changes = 0;
+    let leave = serve(database, keeper, &mut changes);
     match (leave, keeper) {
-        (Leave::Gone, Keeper::Launcher) => databases::set(database, State::Absent),
+        (Leave::Gone, Keeper::Launcher) => databases::set_absent(database, changes),
         (Leave::Aside, Keeper::Server) if !start_waiter(database) => process::exit(1),
         (Leave::Changed, Keeper::Server) => process::exit(1),
         _ => {}
@@ -61,7 +62,12 @@ unsafe extern "C-unwind" fn tell_launcher(_code: i32, _argument: Datum) {
     databases::set_worker(process::database(), false);
 }
 
-fn serve(database: Oid, keeper: Keeper) -> Leave {
+/// Serves the database until there is a reason to leave. `changes` is what was said of it before that was found.
+fn serve(database: Oid, keeper: Keeper, changes: &mut u32) -> Leave {
+    let is_told = keeper == Keeper::Launcher;
+    if is_told {
+        *changes = databases::changes(database);
+    }
     let identity = match process::transaction(Identity::look_up) {
         Ok(Some(identity)) => identity,
         Ok(None) => return Leave::Gone,
@@ -76,17 +82,23 @@ fn serve(database: Oid, keeper: Keeper) -> Leave {
         pgrx::log!("awa_ingest maintenance: the owner of the extension in database {} is no superuser", database.to_u32());
         return Leave::Gone;
     }
-    if !locks::take(Role::Maintenance, database) || (keeper == Keeper::Launcher && !databases::begin_serving(database)) {
+    if !locks::take(Role::Maintenance, database) || (is_told && !databases::begin_serving(database)) {
         return Leave::Stopped;
     }
     identity.assume();
-    Worker::new(database, identity).run()
+    let mut worker = Worker::new(database, identity);
+    worker.told = is_told.then_some(*changes);
+    let leave = worker.run();
+    *changes = worker.told.unwrap_or_default();
+    leave
 }
 
 struct Worker {
     database: Oid,
     identity: Identity,
     begun: Instant,
+    /// What was said of the database before it was last looked at, where there is a launcher.
+    told: Option<u32>,
     recorder: Recorder,
     /// The log says that runs cannot be recorded.
     complained: bool,
@@ -97,7 +109,7 @@ struct Worker {
 impl Worker {
     fn new(database: Oid, identity: Identity) -> Self {
         let (recorder, complained, prune) = Default::default();
-        Self { database, identity, begun: Instant::now(), recorder, complained, prune, refresh: Refresh::new(database) }
+        Self { database, identity, begun: Instant::now(), told: None, recorder, complained, prune, refresh: Refresh::new(database) }
     }
 
     fn run(&mut self) -> Leave {
@@ -126,7 +138,10 @@ impl Worker {
     }
 
     /// Whether to go on, and on whose storage.
-    fn look(&self) -> Result<Mode, Leave> {
+    fn look(&mut self) -> Result<Mode, Leave> {
+        if let Some(changes) = &mut self.told {
+            *changes = databases::changes(self.database);
+        }
         if locks::database_is_wanted(self.database) {
             return Err(Leave::Aside);
         }
@@ -180,6 +195,8 @@ impl Worker {
                 return;
             }
             _ if self.complained || process::is_stopping() => return,
+            // DROP EXTENSION came in between, and the next look will see it.
+            Err(_) if process::transaction(Identity::look_up) == Ok(None) => return,
             Ok(Ok(Recorded::Locked)) => "it is locked".into(),
             Ok(Err(error)) => error.to_string(),
             Err((_, message)) => message,

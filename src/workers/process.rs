@@ -18,7 +18,9 @@ static STOP: AtomicBool = AtomicBool::new(false);
 static BUSY: AtomicBool = AtomicBool::new(true);
 
 /// Settings that a role, a database or the server may have changed for its users, and that a worker's work does not depend on.
-const SETTINGS: [(&CStr, &CStr); 7] = [
+const SETTINGS: [(&CStr, &CStr); 9] = [
+    (c"role", c"none"),
+    (c"standard_conforming_strings", c"on"),
     (c"search_path", c"pg_catalog, pg_temp"),
     (c"default_transaction_isolation", c"read committed"),
     (c"default_transaction_read_only", c"off"),

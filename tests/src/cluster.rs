@@ -13,7 +13,7 @@ use tokio::sync::OnceCell;
 use crate::db::Template;
 use crate::os::{self, Server, ServerUser};
 
-/// Settings of every test server: no durability, room for many clients, no chance in the plans.
+/// Settings of every test server: no durability, room for many clients and workers, no chance in the plans.
 const SETTINGS: &[(&str, &str)] = &[
     ("listen_addresses", "127.0.0.1"),
     ("max_connections", "300"),
@@ -23,6 +23,7 @@ const SETTINGS: &[(&str, &str)] = &[
     ("wal_level", "minimal"),
     ("max_wal_senders", "0"),
     ("jit", "off"),
+    ("max_worker_processes", "64"),
     ("log_line_prefix", "%m [%p] %d "),
     ("timezone", "UTC"),
 ];

@@ -6,7 +6,7 @@ SELECT CASE
     THEN 'leases'
     WHEN EXISTS (
         SELECT FROM {storage}.queue_claim_heads AS head
-         CROSS JOIN LATERAL (SELECT {storage}.sequence_next_value(head.seq_name) AS next OFFSET 0) AS claim
+         CROSS JOIN LATERAL (SELECT {position} AS next OFFSET 0) AS claim
          CROSS JOIN LATERAL (
              SELECT FROM {storage}.ready_entries{suffix} AS ready
               WHERE ready.queue = head.queue AND ready.priority = head.priority AND ready.enqueue_shard = head.enqueue_shard

@@ -3,9 +3,9 @@
 use std::sync::{Arc, OnceLock};
 
 use awa_ingest_tests::{Cluster, Db, Template, failure, rows, wait_until};
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::Client;
 
-use crate::support::{has_worker, run, wait_for_statistics, wait_until_gone, worker, worker_other_than};
+use crate::support::{another, has_worker, leave, run, wait_for_statistics, wait_until_gone, worker, worker_other_than};
 
 fn server() -> Arc<Cluster> {
     static SHARED: OnceLock<Arc<Cluster>> = OnceLock::new();
@@ -51,12 +51,8 @@ async fn it_steps_aside_for_a_copy_and_comes_back() {
     let client = db.connect().await;
     let pid = start(&client).await.expect("a process");
     worker(&client).await;
-    let (admin, connection) =
-        tokio_postgres::connect(&db.cluster().url("postgres", "postgres"), NoTls).await.expect("a connection");
-    tokio::spawn(connection);
-    let own = awa_ingest_tests::backend_pid(&client).await;
-    drop(client);
-    wait_until_gone(&admin, own).await;
+    let admin = another(&db).await;
+    leave(client, &admin).await;
     run(&admin, &[&format!("CREATE DATABASE {0}_copy TEMPLATE {0}", db.name())]).await;
     worker_other_than(&db.connect().await, pid).await;
     // The copy has none: nobody asked for it.
@@ -70,12 +66,8 @@ async fn it_lets_its_database_be_dropped_and_ends() {
     let client = db.connect().await;
     let pid = start(&client).await.expect("a process");
     worker(&client).await;
-    let (admin, connection) =
-        tokio_postgres::connect(&db.cluster().url("postgres", "postgres"), NoTls).await.expect("a connection");
-    tokio::spawn(connection);
-    let own = awa_ingest_tests::backend_pid(&client).await;
-    drop(client);
-    wait_until_gone(&admin, own).await;
+    let admin = another(&db).await;
+    leave(client, &admin).await;
     run(&admin, &[&format!("DROP DATABASE {}", db.name())]).await;
     wait_until_gone(&admin, pid).await;
     wait_until(&admin, "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'awa_ingest waiter'").await;

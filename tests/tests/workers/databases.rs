@@ -1,22 +1,8 @@
 //! What others do with a database that has a worker: they never wait for it longer than a moment.
 
 use awa_ingest_tests::{Db, Template, wait_until, within};
-use tokio_postgres::NoTls;
 
-use crate::support::{preloaded, run, wait_until_gone, worker, worker_other_than};
-
-async fn another(db: &Db) -> tokio_postgres::Client {
-    let url = db.cluster().url("postgres", "postgres");
-    let (client, connection) = tokio_postgres::connect(&url, NoTls).await.expect("a connection to another database");
-    tokio::spawn(connection);
-    client
-}
-
-async fn leave(client: tokio_postgres::Client, observer: &tokio_postgres::Client) {
-    let pid = awa_ingest_tests::backend_pid(&client).await;
-    drop(client);
-    wait_until_gone(observer, pid).await;
-}
+use crate::support::{another, leave, preloaded, run, wait_until_gone, worker, worker_other_than};
 
 #[tokio::test]
 async fn it_can_be_dropped() {

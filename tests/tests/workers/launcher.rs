@@ -204,3 +204,29 @@ async fn a_stop_reaches_a_worker_that_is_getting_up() {
         assert!(!has_worker(&client).await);
     }
 }
+
+#[tokio::test]
+async fn a_list_that_is_none_is_refused() {
+    let db = Db::on(preloaded(), Template::Embedded).await;
+    let client = db.connect().await;
+    let refused = failure(client.execute("ALTER SYSTEM SET awa_ingest.databases = 'one, \"two'", &[]).await);
+    assert_eq!(refused.sqlstate, "22023");
+}
+
+/// A server whose slots are few looks into its databases one after the other.
+#[tokio::test]
+async fn many_databases_without_the_extension_take_no_slots() {
+    let cluster = Cluster::start(&[
+        ("shared_preload_libraries", "awa_ingest"),
+        ("max_worker_processes", "3"),
+        ("max_logical_replication_workers", "0"),
+    ]);
+    let mut last = None;
+    for _ in 0..8 {
+        last = Some(Db::on(cluster.clone(), Template::Bare).await);
+    }
+    let client = last.expect("the last one").connect().await;
+    run(&client, &["CREATE EXTENSION awa_ingest"]).await;
+    worker(&client).await;
+    assert!(!cluster.log().contains("no free slot"), "{}", cluster.log());
+}

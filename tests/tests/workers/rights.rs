@@ -244,3 +244,42 @@ async fn code_that_will_not_be_cancelled_keeps_no_worker() {
     )
     .await;
 }
+
+/// Whoever owns a database may have its sessions begin as somebody else, or read strings in another way.
+#[tokio::test]
+async fn settings_of_a_database_do_not_change_what_a_worker_is() {
+    let (db, owner, client) = with_worker().await;
+    run(
+        &client,
+        &[
+            &format!("ALTER DATABASE {} SET role = '{owner}'", db.name()),
+            &format!("ALTER DATABASE {} SET standard_conforming_strings = off", db.name()),
+            &format!("ALTER DATABASE {} SET default_transaction_read_only = on", db.name()),
+            &format!("ALTER DATABASE {} SET default_transaction_isolation = 'serializable'", db.name()),
+            &format!("ALTER DATABASE {} SET search_path = 'nowhere'", db.name()),
+            "SELECT awa_ingest.start_worker()",
+        ],
+    )
+    .await;
+    wait_for_run(&client, "task = 'prune' AND ring = 'claim' AND outcome = 'noop'").await;
+    wait_for_run(&client, "relation = 'awa.queue_claim_heads' AND outcome = 'analyzed'").await;
+}
+
+/// A view asks no function of the storage's owner for a lane's position.
+#[tokio::test]
+async fn the_view_of_rings_runs_nothing_of_awas() {
+    let (db, owner, client) = with_worker().await;
+    run(
+        &db.connect_as(&owner).await,
+        &[
+            "SELECT awa.insert_job_compat('some', 'q')",
+            "UPDATE awa.queue_ring_state SET current_slot = 1, generation = 1",
+            "UPDATE awa.queue_ring_slots SET generation = 1 WHERE slot = 1",
+            "CREATE OR REPLACE FUNCTION awa.sequence_next_value(p_seq_name text) RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN
+                RAISE EXCEPTION 'run as %', current_user; END $$",
+        ],
+    )
+    .await;
+    let row = client.query_one("SELECT reason FROM awa_ingest.rings WHERE ring = 'queue' AND slot = 0", &[]).await.expect("rings");
+    assert_eq!(row.get::<_, &str>(0), "pending");
+}

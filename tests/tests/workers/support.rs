@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use awa_ingest_tests::{Cluster, Db, jobs, wait_until};
 use awa_model::{QueueStorage, QueueStorageConfig};
-use tokio_postgres::Client;
+use tokio_postgres::{Client, NoTls};
 
 /// What a server with a launcher needs.
 pub const PRELOADED: [(&str, &str); 2] = [("shared_preload_libraries", "awa_ingest"), ("max_worker_processes", "64")];
@@ -116,4 +116,19 @@ pub async fn run(client: &Client, statements: &[&str]) {
     for statement in statements {
         client.execute(*statement, &[]).await.unwrap_or_else(|error| panic!("{statement}: {error:?}"));
     }
+}
+
+/// A connection to another database of the server.
+pub async fn another(db: &Db) -> Client {
+    let url = db.cluster().url("postgres", "postgres");
+    let (client, connection) = tokio_postgres::connect(&url, NoTls).await.expect("a connection to another database");
+    tokio::spawn(connection);
+    client
+}
+
+/// Closes a connection, and waits until it is gone.
+pub async fn leave(client: Client, observer: &Client) {
+    let pid = awa_ingest_tests::backend_pid(&client).await;
+    drop(client);
+    wait_until_gone(observer, pid).await;
 }

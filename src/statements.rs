@@ -239,6 +239,8 @@ statements! {
     Pinned "prune/pinned" [];
     /// Tables that autovacuum leaves without statistics.
     AnalyzedRelations "analyzed_relations" [OIDOID];
+    /// Whether one never had a row.
+    IsEmpty "is_empty" [OIDOID];
     /// Analyzes one, with its own rights.
     AnalyzeRelation "analyze_relation" [OIDOID];
     /// Rows that the planner assumes.

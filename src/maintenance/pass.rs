@@ -194,7 +194,10 @@ impl Acting<'_> {
         subject.slot = slot.get();
         let (outcome, rows, failure) = match result {
             Ok(done) => (done.outcome, done.rows, None),
-            Err(failure) if failure.is_contention() && task == Task::Prune => (Outcome::Blocked, None, None),
+            Err(failure) if failure.is_contention() => match task {
+                Task::Prune => (Outcome::Blocked, None, None),
+                Task::Statistics => (Outcome::SkippedLock, None, None),
+            },
             Err(failure) => (Outcome::Failed, None, Some(failure)),
         };
         let error = failure.as_ref().map(Failure::report);

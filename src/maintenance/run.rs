@@ -72,7 +72,7 @@ impl Outcome {
 
     /// Whether the step found things as they are to stay, and did nothing.
     pub fn is_quiet(self) -> bool {
-        matches!(self, Self::Noop(_) | Self::SkippedActive(_))
+        matches!(self, Self::Noop(_) | Self::SkippedActive(_) | Self::SkippedPinned)
     }
 }
 
@@ -117,6 +117,14 @@ impl Run {
     /// The user's wish to stop, which is not an outcome to go on from.
     pub fn interruption(&mut self) -> Option<Failure> {
         self.failure.take_if(|failure| failure.code() == PgSqlErrorCode::ERRCODE_QUERY_CANCELED)
+    }
+
+    /// A line for the log about what went wrong, if anything did.
+    pub fn complaint(&self) -> Option<String> {
+        let (sqlstate, error) = self.error.as_ref()?;
+        let Subject { relation, ring, .. } = &self.subject;
+        let subject = relation.as_deref().or(*ring).map_or(String::new(), |subject| format!(" of {subject}"));
+        Some(format!("awa_ingest {}{subject}: {error} (SQLSTATE {sqlstate})", self.task.name()))
     }
 
     /// The columns of `awa_ingest.run_maintenance`, in order.

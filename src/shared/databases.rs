@@ -81,6 +81,11 @@ pub fn begin_launcher() {
     TABLE.exclusive().launcher = process_id();
 }
 
+/// Whether a launcher has begun.
+pub fn has_launcher() -> bool {
+    TABLE.share().launcher != 0
+}
+
 /// State and worker of a database; `None` where the table is full.
 pub fn look_up(database: Oid) -> Option<(State, i32)> {
     TABLE.exclusive().entry(database).map(|entry| (entry.state, entry.worker))

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::locks::Role;
-use super::{Keeper, process, start_maintenance};
+use super::{Keeper, launcher, process, start_maintenance};
 use crate::entry::Call;
 use crate::shared;
 use crate::shared::databases::{self, State};
@@ -23,7 +23,8 @@ thread_local! {
 /// `awa_ingest.start_worker`: has this database a maintenance worker until the server stops. Returns its process; NULL where the launcher
 /// starts it once the transaction has committed.
 ///
-/// Raises 25006 on a standby, 53400 if the server has no slot left for a background worker. Needs EXECUTE.
+/// Raises 25006 on a standby, 53400 if the server has no slot left for a background worker, 55000 where `awa_ingest.databases` keeps the launcher
+/// from this database. Needs EXECUTE.
 pub fn start_worker(_call: &Call) -> Result<Option<Datum>> {
     if process::is_standby() {
         return Err(Error::Standby);
@@ -32,6 +33,12 @@ pub fn start_worker(_call: &Call) -> Result<Option<Datum>> {
         return Ok(running.into_datum());
     }
     if shared::is_there() {
+        if !databases::has_launcher() {
+            return Err(Error::NoWorkerSlot);
+        }
+        if launcher::served().is_some_and(|served| !served.contains(&process::database_name())) {
+            return Err(Error::NotServed("awa_ingest.databases does not name it"));
+        }
         ANNOUNCED.set(true);
         return Ok(None);
     }
@@ -40,8 +47,12 @@ pub fn start_worker(_call: &Call) -> Result<Option<Datum>> {
 }
 
 /// `awa_ingest.stop_worker`: ends this database's maintenance worker, which is not started again until `start_worker` is called or the server
-/// restarts. Returns whether there was one. Waits until it is gone. Without a launcher, one that has just broken down comes back. Needs EXECUTE.
+/// restarts. Returns whether there was one. Waits until it is gone. Without a launcher, one that has just broken down comes back. Raises 25006
+/// on a standby. Needs EXECUTE.
 pub fn stop_worker(_call: &Call) -> Result<Option<Datum>> {
+    if process::is_standby() {
+        return Err(Error::Standby);
+    }
     let database = process::database();
     if shared::is_there() {
         databases::set(database, State::Stopped);

@@ -143,7 +143,7 @@ impl Launcher {
 }
 
 /// The databases that the setting names; `None` for all.
-fn served() -> Option<Vec<String>> {
+pub fn served() -> Option<Vec<String>> {
     let list = settings::databases()?;
     // SAFETY: the function splits a copy that it may change; its list and names are in the transaction's memory.
     unsafe {

@@ -102,14 +102,16 @@ struct Worker {
     recorder: Recorder,
     /// The log says that runs cannot be recorded.
     complained: bool,
+    /// The log says that runs fail.
+    failing: bool,
     prune: Schedule,
     refresh: Refresh,
 }
 
 impl Worker {
     fn new(database: Oid, identity: Identity) -> Self {
-        let (recorder, complained, prune) = Default::default();
-        Self { database, identity, begun: Instant::now(), told: None, recorder, complained, prune, refresh: Refresh::new(database) }
+        let (recorder, prune, refresh) = (Recorder::default(), Schedule::default(), Refresh::new(database));
+        Self { database, identity, begun: Instant::now(), told: None, recorder, complained: false, failing: false, prune, refresh }
     }
 
     fn run(&mut self) -> Leave {
@@ -164,6 +166,7 @@ impl Worker {
         let failed = self.run_pass(Task::Prune);
         process::show(None);
         self.prune.ended(failed);
+        self.failing &= failed;
         self.prune.wait(self.clock(), interval)
     }
 
@@ -185,8 +188,11 @@ impl Worker {
         failed
     }
 
-    /// Records a run. What cannot be recorded is said in the log, once in a while.
+    /// Records a run. The first of a series that fails is said in the log, and so is what cannot be recorded.
     fn keep(&mut self, run: &Run) {
+        if let Some(complaint) = run.complaint().filter(|_| !std::mem::replace(&mut self.failing, true)) {
+            pgrx::log!("{complaint}");
+        }
         let recorded = process::transaction(|| spi::connect(|session| self.recorder.record(session, run)));
         let problem = match recorded {
             Ok(Ok(Recorded::Counted)) => return,

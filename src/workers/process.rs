@@ -213,6 +213,12 @@ pub fn is_standby() -> bool {
     unsafe { pg_sys::RecoveryInProgress() }
 }
 
+/// Its name.
+pub fn database_name() -> String {
+    // SAFETY: the database is there as long as this process is connected to it; the name is a C string.
+    unsafe { CStr::from_ptr(pg_sys::get_database_name(pg_sys::MyDatabaseId)) }.to_string_lossy().into_owned()
+}
+
 /// The database of this process.
 pub fn database() -> Oid {
     // SAFETY: set when the process connected.

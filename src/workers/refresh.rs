@@ -64,8 +64,8 @@ impl Refresh {
             }
             None => {
                 self.end(true);
-                let error = Error::NoWorkerSlot;
-                (TICK, Some(Run::refused(Task::Statistics, server::clock(), (error.sqlstate().into(), error.to_string()))))
+                let error = (Error::NoWorkerSlot.sqlstate().into(), format!("{}: raise max_worker_processes", Error::NoWorkerSlot));
+                (TICK, Some(Run::refused(Task::Statistics, server::clock(), error)))
             }
         }
     }

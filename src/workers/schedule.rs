@@ -18,10 +18,12 @@ impl Schedule {
     /// How long until it is due; nothing if it is.
     pub fn wait(&self, now: Duration, interval: Duration) -> Duration {
         let Some(last) = self.last else { return Duration::ZERO };
-        let pause = if self.failures == 0 { Duration::ZERO } else { PAUSES[0] * (1 << (self.failures - 1).min(6)) };
+        let wait = match self.failures {
+            0 => interval,
+            failures => (PAUSES[0] * (1 << (failures - 1).min(6))).min(PAUSES[1]),
+        };
         // A clock that was set back is no reason to wait.
-        let since = now.checked_sub(last).unwrap_or(Duration::MAX);
-        interval.max(pause.min(PAUSES[1])).saturating_sub(since)
+        wait.saturating_sub(now.checked_sub(last).unwrap_or(Duration::MAX))
     }
 
     /// It begins now.

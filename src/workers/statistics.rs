@@ -45,6 +45,9 @@ fn refresh(database: Oid) {
             Err(_) if process::is_stopping() => break,
             Err(error) => pass.give_up(error),
         };
+        if let Some(complaint) = run.complaint() {
+            pgrx::log!("{complaint}");
+        }
         // What cannot be recorded the maintenance worker will meet, too, and say so.
         let _ = process::transaction(|| spi::connect(|session| maintenance::record(session, &run, Rights::Owner)));
     }

@@ -297,6 +297,7 @@ impl Error {
             Self::MayNotMaintain => Some("awa_ingest.grant_operator(role) gives a role what it needs."),
             Self::Standby => Some("Workers start by themselves when the server is promoted, if the library is preloaded."),
             Self::NoWorkerSlot => Some("Raise max_worker_processes."),
+            Self::NotServed(_) => Some("Add it to awa_ingest.databases, or reset that, and reload the configuration."),
             Self::UndeliveredJobs => Some(
                 "Work the jobs first, or move them into awa's storage with awa_ingest.adopt(), or SET awa_ingest.allow_drop = on to lose \
                  them.",

@@ -4,7 +4,7 @@ use awa_ingest_tests::{Db, Template, failure, rows};
 use serde_json::Value;
 
 use crate::actor::ROWS;
-use crate::stage::{Stage, assert_step, maintain, only, run, try_maintain};
+use crate::stage::{Stage, Step, assert_step, maintain, only, run, try_maintain};
 
 const RUNS: &str =
     "(SELECT task, relation, ring, slot, outcome, reason, rows, duration, sqlstate, error FROM awa_ingest.maintenance_runs)";
@@ -27,7 +27,7 @@ async fn a_prune_must_see_what_others_commit() {
         assert_eq!(failure(try_maintain(&stage.client, "prune").await).sqlstate, "0A000", "{level}");
         stage.run("ROLLBACK").await;
         stage.run(&format!("BEGIN ISOLATION LEVEL {level}")).await;
-        assert_eq!(maintain(&stage.client, "statistics").await[0].outcome, "analyzed", "{level}");
+        assert!(maintain(&stage.client, "statistics").await.iter().any(|step| step.outcome == "analyzed"), "{level}");
         stage.run("COMMIT").await;
     }
 }
@@ -173,7 +173,12 @@ async fn it_has_the_callers_rights() {
     stage.run(&format!("GRANT TRUNCATE ON awa.done_entries_0 TO {role}")).await;
     assert_step(&maintain(&session, "prune").await, "queue", Some(0), ("pruned", None));
     let steps = maintain(&session, "statistics").await;
-    assert!(steps.iter().all(|step| step.ended() == ("failed", None) && step.sqlstate.as_deref() == Some("42501")), "{steps:#?}");
+    // An empty table needs no rights.
+    let refused = |step: &Step| step.ended() == ("failed", None) && step.sqlstate.as_deref() == Some("42501");
+    assert!(
+        steps.iter().any(refused) && steps.iter().all(|step| refused(step) || step.reason.as_deref() == Some("empty")),
+        "{steps:#?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -62,7 +62,7 @@ async fn the_list_of_databases_narrows_and_a_reload_tells() {
     wait_until_gone(&first, gone).await;
     assert_eq!(worker(&first).await, kept);
     // A database that is not on the list is not even looked at.
-    run(&second, &["SELECT awa_ingest.start_worker()"]).await;
+    assert_eq!(failure(second.execute("SELECT awa_ingest.start_worker()", &[]).await).sqlstate, "55000");
     set(&first, "awa_ingest.databases", None).await;
     worker_other_than(&second, gone).await;
     assert_eq!(worker(&first).await, kept);

@@ -19,6 +19,7 @@ async fn it_does_nothing_and_begins_when_it_is_promoted() {
     assert_eq!(client.query_one(processes, &[]).await.expect(processes).get::<_, i64>(0), 0);
     let refused = failure(client.execute("SELECT awa_ingest.start_worker()", &[]).await);
     assert_eq!(refused.sqlstate, "25006");
+    assert_eq!(failure(client.execute("SELECT awa_ingest.stop_worker()", &[]).await).sqlstate, "25006");
     let refused = failure(client.execute("SELECT * FROM awa_ingest.run_maintenance('prune')", &[]).await);
     assert_eq!(refused.sqlstate, "25006");
     let last: i64 =

@@ -11,8 +11,8 @@ mod rollup;
 mod run;
 mod statistics;
 
-pub use pass::{Pass, Rights, step};
-pub use record::{Recorded, Recorder, record};
+pub use pass::{Pass, Rights, next_steps};
+pub use record::{Recorder, record};
 pub use rings::rings;
 pub use run::{Run, Task};
 pub use statistics::{analyze_relation, fingerprint, is_incomplete};
@@ -36,13 +36,15 @@ pub fn run_maintenance(call: &Call) -> Result<Option<Datum>> {
     }
     let mut rows = call.rows();
     let mut pass = Pass::new(task);
-    while let Some(mut run) = pass.step(Rights::Caller)? {
-        if let Some(failure) = run.interruption() {
-            failure.raise();
-        }
-        rows.put(run.columns());
-        if spi::connect(|session| record(session, &run, Rights::Caller))?.is_none() {
-            pgrx::warning!("what was done could not be recorded: maintenance_runs is locked");
+    while !pass.is_over() {
+        for mut run in pass.next_steps(Rights::Caller)? {
+            if let Some(failure) = run.interruption() {
+                failure.raise();
+            }
+            rows.put(run.columns());
+            if spi::connect(|session| record(session, &run, Rights::Caller))?.is_none() {
+                pgrx::warning!("what was done could not be recorded: maintenance_runs is locked");
+            }
         }
     }
     Ok(None)

@@ -81,20 +81,25 @@ impl Pass {
         Run::refused(self.task, server::clock(), error)
     }
 
-    /// Runs the next step. `None` when there is none.
-    pub fn step(&mut self, rights: Rights) -> Result<Option<Run>> {
+    /// Runs the next step that does anything, and those before it that find nothing to do.
+    pub fn next_steps(&mut self, rights: Rights) -> Result<Vec<Run>> {
+        let mut runs = Vec::new();
         if self.steps.is_empty() {
-            return Ok(None);
+            return Ok(runs);
         }
         spi::connect(|session| {
             let (storage, role) = Self::storage(session, rights)?;
             let acting = Acting { session, storage: &storage, role };
             while let Some(step) = self.steps.pop_front() {
                 if let Some(run) = self.run(&acting, step) {
-                    return Ok(Some(run));
+                    let is_quiet = run.outcome.is_quiet();
+                    runs.push(run);
+                    if !is_quiet {
+                        break;
+                    }
                 }
             }
-            Ok(None)
+            Ok(runs)
         })
     }
 
@@ -205,10 +210,9 @@ impl Acting<'_> {
     }
 }
 
-/// Runs the next step for a worker. A storage that is refused is a failed run.
-pub fn step(pass: &mut Pass) -> Option<Run> {
-    let run = pass.step(Rights::Owner);
-    let run = run.unwrap_or_else(|error| Some(pass.give_up(error_of(&error))));
+/// Runs the next steps for a worker. A storage that is refused is a failed run.
+pub fn next_steps(pass: &mut Pass) -> Vec<Run> {
+    let runs = pass.next_steps(Rights::Owner).unwrap_or_else(|error| vec![pass.give_up(error_of(&error))]);
     // The server's error goes with the transaction.
-    run.map(|run| Run { failure: None, ..run })
+    runs.into_iter().map(|run| Run { failure: None, ..run }).collect()
 }

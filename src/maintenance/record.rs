@@ -54,17 +54,6 @@ pub struct Recorder {
     streaks: Vec<Streak>,
 }
 
-/// What became of a record.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Recorded {
-    /// It is in the table.
-    Written,
-    /// The run was like the one before.
-    Counted,
-    /// Somebody kept the table locked.
-    Locked,
-}
-
 struct Streak {
     task: Task,
     subject: Subject,
@@ -80,23 +69,29 @@ impl Streak {
 }
 
 impl Recorder {
-    /// Records a run, or counts it.
-    pub fn record(&mut self, session: &Session, run: &Run) -> Result<Recorded> {
-        let place = self.streaks.iter().position(|streak| streak.task == run.task && streak.subject.ring == run.subject.ring);
-        if let Some(streak) = place.map(|place| &mut self.streaks[place]).filter(|streak| streak.is_of(run)) {
-            streak.repeats += 1;
-            return Ok(Recorded::Counted);
-        }
+    /// Counts a run that is like the one before. Whether it is.
+    pub fn counts(&mut self, run: &Run) -> bool {
+        let streak = self.place(run).map(|place| &mut self.streaks[place]).filter(|streak| streak.is_of(run));
+        streak.map(|streak| streak.repeats += 1).is_some()
+    }
+
+    fn place(&self, run: &Run) -> Option<usize> {
+        self.streaks.iter().position(|streak| streak.task == run.task && streak.subject.ring == run.subject.ring)
+    }
+
+    /// Records a run. Whether it is in the table: not where somebody keeps that locked.
+    pub fn record(&mut self, session: &Session, run: &Run) -> Result<bool> {
+        let place = self.place(run);
         if let Some(ended) = place.map(|place| self.streaks.swap_remove(place)).filter(|ended| ended.repeats > 0) {
             // Of no matter, should somebody hold the row.
             let repeats = [argument(ended.record), argument(ended.repeats)];
             write(session, Rights::Owner, || session.run(Statement::RecordRepeats, &Target::none(), &repeats))?;
         }
-        let Some(record) = record(session, run, Rights::Owner)? else { return Ok(Recorded::Locked) };
+        let Some(record) = record(session, run, Rights::Owner)? else { return Ok(false) };
         if run.outcome.is_quiet() {
             let Run { task, outcome, .. } = *run;
             self.streaks.push(Streak { task, subject: run.subject.clone(), outcome, record, repeats: 0 });
         }
-        Ok(Recorded::Written)
+        Ok(true)
     }
 }

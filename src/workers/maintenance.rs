@@ -6,7 +6,7 @@ use super::locks::{self, Role};
 use super::refresh::Refresh;
 use super::schedule::Schedule;
 use super::{Keeper, process, start_waiter};
-use crate::maintenance::{self, Pass, Recorded, Recorder, Run, Task};
+use crate::maintenance::{self, Pass, Recorder, Run, Task};
 use crate::settings;
 use crate::shared::databases;
 use crate::spi;
@@ -170,20 +170,19 @@ impl Worker {
         self.prune.wait(self.clock(), interval)
     }
 
-    /// Runs a task, each step in a transaction, and its record in another: whoever is in the way of that is not to hold up others. Whether
+    /// Runs a task, each step that does anything in a transaction, and its record in another: whoever is in the way of that is not to hold up others. Whether
     /// one failed.
     fn run_pass(&mut self, task: Task) -> bool {
         let mut pass = Pass::new(task);
         let mut failed = false;
         while !process::is_stopping() && !pass.is_over() {
-            let run = match process::transaction(|| maintenance::step(&mut pass)) {
-                Ok(Some(run)) => run,
-                Ok(None) => break,
+            let runs = match process::transaction(|| maintenance::next_steps(&mut pass)) {
+                Ok(runs) => runs,
                 Err(_) if process::is_stopping() => break,
-                Err(error) => pass.give_up(error),
+                Err(error) => vec![pass.give_up(error)],
             };
-            failed |= run.error.is_some();
-            self.keep(&run);
+            failed |= runs.iter().any(|run| run.error.is_some());
+            runs.iter().for_each(|run| self.keep(run));
         }
         failed
     }
@@ -193,17 +192,19 @@ impl Worker {
         if let Some(complaint) = run.complaint().filter(|_| !std::mem::replace(&mut self.failing, true)) {
             pgrx::log!("{complaint}");
         }
+        if self.recorder.counts(run) {
+            return;
+        }
         let recorded = process::transaction(|| spi::connect(|session| self.recorder.record(session, run)));
         let problem = match recorded {
-            Ok(Ok(Recorded::Counted)) => return,
-            Ok(Ok(Recorded::Written)) => {
+            Ok(Ok(true)) => {
                 self.complained = false;
                 return;
             }
             _ if self.complained || process::is_stopping() => return,
             // DROP EXTENSION came in between, and the next look will see it.
             Err(_) if process::transaction(Identity::look_up) == Ok(None) => return,
-            Ok(Ok(Recorded::Locked)) => "it is locked".into(),
+            Ok(Ok(false)) => "it is locked".into(),
             Ok(Err(error)) => error.to_string(),
             Err((_, message)) => message,
         };

@@ -93,6 +93,8 @@ pub fn sleep(longest: Duration) -> bool {
     let events = pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
     // SAFETY: the latch is this process's own.
     unsafe {
+        // Outside a transaction, as the server wants it.
+        pg_sys::pgstat_report_stat(true);
         if !is_stopping() {
             pg_sys::WaitLatch(pg_sys::MyLatch, events as i32, longest.as_millis() as _, pg_sys::PG_WAIT_EXTENSION);
             pg_sys::ResetLatch(pg_sys::MyLatch);
@@ -147,8 +149,6 @@ fn run_transaction<T>(work: impl FnOnce() -> T) -> Result<T, (String, String)> {
         // SAFETY: the error is off the server's stack.
         unsafe { pg_sys::AbortCurrentTransaction() };
     }
-    // SAFETY: outside a transaction, as the server wants it.
-    unsafe { pg_sys::pgstat_report_stat(true) };
     outcome
 }
 

@@ -4,9 +4,9 @@
 use super::identity::Identity;
 use super::locks::{self, Role};
 use super::process;
-use crate::maintenance::{self, Pass, Rights, Task};
+use crate::maintenance::{self, Pass, Rights, Run, Task};
 use crate::settings;
-use crate::spi;
+use crate::spi::{self, Session};
 use pgrx::pg_guard;
 use pgrx::pg_sys::{Datum, Oid};
 
@@ -35,21 +35,21 @@ fn refresh(database: Oid) {
         let step = limited(settings::statistics_timeout(), || {
             process::transaction(|| match locks::database_is_wanted(database) {
                 true => None,
-                false => maintenance::step(&mut pass),
+                false => Some(maintenance::next_steps(&mut pass)),
             })
         });
         process::answer_interrupts();
-        let run = match step {
-            Ok(Some(run)) => run,
+        let runs = match step {
+            Ok(Some(runs)) => runs,
             Ok(None) => break,
             Err(_) if process::is_stopping() => break,
-            Err(error) => pass.give_up(error),
+            Err(error) => vec![pass.give_up(error)],
         };
-        if let Some(complaint) = run.complaint() {
-            pgrx::log!("{complaint}");
-        }
+        runs.iter().filter_map(Run::complaint).for_each(|complaint| pgrx::log!("{complaint}"));
         // What cannot be recorded the maintenance worker will meet, too, and say so.
-        let _ = process::transaction(|| spi::connect(|session| maintenance::record(session, &run, Rights::Owner)));
+        let record =
+            |session: &Session| runs.iter().try_for_each(|run| maintenance::record(session, run, Rights::Owner).map(|_| ()));
+        let _ = process::transaction(|| spi::connect(record));
     }
 }
 

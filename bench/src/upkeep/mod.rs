@@ -14,7 +14,8 @@ use crate::server::Server;
 use crate::stores;
 
 /// A launcher, and a process for each of its workers.
-pub const SETTINGS: &str = "shared_preload_libraries = 'awa_ingest'\nmax_worker_processes = 16\n";
+/// Autovacuum would write about the new databases' catalogs.
+pub const SETTINGS: &str = "shared_preload_libraries = 'awa_ingest'\nmax_worker_processes = 16\nautovacuum = off\n";
 
 /// Time between two prunes, which is a tick.
 const TICK: Duration = Duration::from_secs(1);

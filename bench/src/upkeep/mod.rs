@@ -13,9 +13,9 @@ use crate::machine;
 use crate::server::Server;
 use crate::stores;
 
-/// A launcher, and a process for each of its workers.
-/// Autovacuum would write about the new databases' catalogs.
-pub const SETTINGS: &str = "shared_preload_libraries = 'awa_ingest'\nmax_worker_processes = 16\nautovacuum = off\n";
+/// A launcher, and a process for each of its workers; nobody else who writes, such as autovacuum about the new databases' catalogs, or the server
+/// for standbys.
+pub const SETTINGS: &str = "shared_preload_libraries = 'awa_ingest'\nmax_worker_processes = 16\nautovacuum = off\nwal_level = minimal\nmax_wal_senders = 0\n";
 
 /// Time between two prunes, which is a tick.
 const TICK: Duration = Duration::from_secs(1);

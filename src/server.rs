@@ -84,8 +84,8 @@ pub fn transaction() -> Argument {
 
 /// Whether the current user has a right on a table, one of the server's `ACL_` bits.
 pub fn may(table: Oid, right: u32) -> bool {
-    // SAFETY: the check takes any relation of the catalog, and raises if it went away.
-    unsafe { pg_sys::pg_class_aclcheck(table, pg_sys::GetUserId(), right as AclMode) == pg_sys::AclResult::ACLCHECK_OK }
+    // SAFETY: a variable of the process.
+    user_may(unsafe { pg_sys::GetUserId() }, table, right)
 }
 
 /// Whether the current user may read a table.
@@ -101,8 +101,13 @@ pub fn lock_timeout() -> i32 {
 
 /// The same of the session's user, whoever acts now.
 pub fn session_user_may(table: Oid, right: u32) -> bool {
-    // SAFETY: as for `may`.
-    unsafe { pg_sys::pg_class_aclcheck(table, pg_sys::GetSessionUserId(), right as AclMode) == pg_sys::AclResult::ACLCHECK_OK }
+    // SAFETY: a variable of the process.
+    user_may(unsafe { pg_sys::GetSessionUserId() }, table, right)
+}
+
+fn user_may(user: Oid, table: Oid, right: u32) -> bool {
+    // SAFETY: the check takes any relation of the catalog, and raises if it went away.
+    unsafe { pg_sys::pg_class_aclcheck(table, user, right as AclMode) == pg_sys::AclResult::ACLCHECK_OK }
 }
 
 /// Whether the transaction keeps one snapshot for all its statements.

@@ -7,7 +7,7 @@
 use crate::changes::Moment;
 use crate::server;
 use pgrx::PgTryBuilder;
-use pgrx::pg_sys::panic::CaughtError;
+use pgrx::pg_sys::panic::{CaughtError, ErrorReportWithLevel};
 use pgrx::{PgSqlErrorCode, pg_sys};
 use std::cell::Cell;
 use std::ffi::{CStr, CString};
@@ -118,11 +118,8 @@ pub fn attempt_keeping<T>(work: impl FnOnce() -> T, keeps: impl FnOnce(&T) -> bo
 
 /// Runs `work` with another lock_timeout.
 pub fn within<T>(milliseconds: i32, work: impl FnOnce() -> T) -> T {
-    let level = limit_locks(milliseconds);
-    let done = work();
-    // SAFETY: the level was just opened; after an error the subtransaction's end closes it.
-    unsafe { pg_sys::AtEOXact_GUC(true, level) };
-    done
+    let value = CString::new(milliseconds.to_string()).unwrap_or_default();
+    server::with_setting(c"lock_timeout", &value, work)
 }
 
 /// An error that was caught.
@@ -152,10 +149,7 @@ impl Failure {
         match self {
             // SAFETY: the copy that `of` made.
             Self::Server(data) => PgSqlErrorCode::from(unsafe { (**data).sqlerrcode }),
-            Self::Rust(error) => match &**error {
-                CaughtError::ErrorReport(report) | CaughtError::RustPanic { ereport: report, .. } => report.sql_error_code(),
-                CaughtError::PostgresError(report) => report.sql_error_code(),
-            },
+            Self::Rust(error) => caught(error).sql_error_code(),
         }
     }
 
@@ -167,10 +161,7 @@ impl Failure {
                 let message = (**data).message;
                 if message.is_null() { String::new() } else { CStr::from_ptr(message).to_string_lossy().into_owned() }
             },
-            Self::Rust(error) => match &**error {
-                CaughtError::ErrorReport(report) | CaughtError::RustPanic { ereport: report, .. } => report.message().to_owned(),
-                CaughtError::PostgresError(report) => report.message().to_owned(),
-            },
+            Self::Rust(error) => caught(error).message().to_owned(),
         }
     }
 
@@ -207,6 +198,14 @@ impl Failure {
     }
 }
 
+/// What a caught error says, as far as pgrx copies it.
+pub fn caught(error: &CaughtError) -> &ErrorReportWithLevel {
+    match error {
+        CaughtError::PostgresError(report) | CaughtError::ErrorReport(report) => report,
+        CaughtError::RustPanic { ereport, .. } => ereport,
+    }
+}
+
 /// The five characters of an error code.
 pub fn sqlstate(code: PgSqlErrorCode) -> String {
     (0..5).map(|place| char::from(((code as i32 >> (6 * place)) & 0x3F) as u8 + b'0')).collect()
@@ -220,12 +219,6 @@ pub fn check_statement_timeout() {
     if limit > 0 && begun > 0 && now - begun >= i64::from(limit) * 1000 {
         pgrx::ereport!(ERROR, PgSqlErrorCode::ERRCODE_QUERY_CANCELED, "canceling statement due to statement timeout");
     }
-}
-
-/// Sets lock_timeout. Returns the level of settings to go back to.
-fn limit_locks(milliseconds: i32) -> i32 {
-    let value = CString::new(milliseconds.to_string()).unwrap_or_default();
-    server::set_for_now(c"lock_timeout", &value)
 }
 
 /// Lets the others go on: two that gave up together must not come back together.

@@ -65,7 +65,7 @@ impl Pass {
     pub fn new(task: Task) -> Self {
         let steps = match task {
             Task::Statistics => vec![Step::FindRelations],
-            Task::Prune => vec![Step::Prune(Ring::Queue), Step::Prune(Ring::Lease), Step::Prune(Ring::Claim), Step::FindRollups],
+            Task::Prune => Ring::ALL.into_iter().map(Step::Prune).chain([Step::FindRollups]).collect(),
         };
         Self { task, steps: steps.into() }
     }
@@ -84,9 +84,6 @@ impl Pass {
     /// Runs the next step that does anything, and those before it that find nothing to do.
     pub fn next_steps(&mut self, rights: Rights) -> Result<Vec<Run>> {
         let mut runs = Vec::new();
-        if self.steps.is_empty() {
-            return Ok(runs);
-        }
         spi::connect(|session| {
             let (storage, role) = Self::storage(session, rights)?;
             let acting = Acting { session, storage: &storage, role };

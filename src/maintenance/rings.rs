@@ -4,7 +4,7 @@ use super::ring::{Found, Ring};
 use crate::entry::Call;
 use crate::results::ResultRows;
 use crate::spi::{self, Rows, Session, View, argument};
-use crate::statements::{OWN_POSITION, Statement, Target};
+use crate::statements::{OWN_POSITION, Statement};
 use crate::storage::{Engine, Mode, Storage, Version};
 use awa_ingest_core::error::Result;
 use pgrx::IntoDatum;
@@ -68,7 +68,7 @@ fn verdict(session: &Session, storage: &Storage, ring: Ring) -> Option<(i32, Fou
 }
 
 fn slots(session: &Session, storage: &Storage, ring: Ring) -> Vec<Listed> {
-    let target = Target { ring: ring.name(), ..storage.target.clone() };
+    let target = ring.target(storage);
     let tables: Vec<&str> = ring.tables().to_vec();
     let read = |rows: &Rows| {
         let list = |row| Listed {

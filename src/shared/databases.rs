@@ -1,6 +1,7 @@
 //! What the launcher, its workers and those who start and stop them tell each other.
 #![allow(unsafe_code)]
 
+use crate::server;
 use pgrx::pg_sys::{self, Oid};
 use pgrx::{PGRXSharedMemory, PgLwLock, pg_shmem_init};
 
@@ -78,7 +79,7 @@ pub fn register() {
 
 /// This process is the launcher.
 pub fn begin_launcher() {
-    TABLE.exclusive().launcher = process_id();
+    TABLE.exclusive().launcher = own_process();
 }
 
 /// Whether a launcher has begun.
@@ -153,8 +154,8 @@ pub fn begin_serving(database: Oid) -> bool {
 pub fn set_worker(database: Oid, begins: bool) {
     if let Some(entry) = TABLE.exclusive().entry(database) {
         if begins {
-            entry.worker = process_id();
-        } else if entry.worker == process_id() {
+            entry.worker = own_process();
+        } else if entry.worker == own_process() {
             entry.worker = 0;
         }
     }
@@ -176,7 +177,6 @@ pub fn wake_launcher() {
     }
 }
 
-fn process_id() -> i32 {
-    // SAFETY: set once at the start of the process.
-    unsafe { pg_sys::MyProcPid }
+fn own_process() -> i32 {
+    server::process_id() as i32
 }

@@ -4,6 +4,7 @@
 use super::locks::Role;
 use super::{Keeper, launcher, process, start_maintenance};
 use crate::entry::Call;
+use crate::server;
 use crate::shared;
 use crate::shared::databases::{self, State};
 use crate::spi::{self, Rows, View, argument};
@@ -42,7 +43,7 @@ pub fn start_worker(_call: &Call) -> Result<Option<Datum>> {
         ANNOUNCED.set(true);
         return Ok(None);
     }
-    let worker = start_maintenance(process::database(), Keeper::Server).ok_or(Error::NoWorkerSlot)?;
+    let worker = start_maintenance(server::database(), Keeper::Server).ok_or(Error::NoWorkerSlot)?;
     Ok(worker.wait_for_startup().ok().into_datum())
 }
 
@@ -53,7 +54,7 @@ pub fn stop_worker(_call: &Call) -> Result<Option<Datum>> {
     if process::is_standby() {
         return Err(Error::Standby);
     }
-    let database = process::database();
+    let database = server::database();
     if shared::is_there() {
         databases::set(database, State::Stopped);
     }
@@ -84,7 +85,7 @@ pub fn announce_worker(_call: &Call) -> Result<Option<Datum>> {
 
 /// The process of this database's maintenance worker.
 fn running() -> Option<i32> {
-    let lock = [argument(process::database()), argument(Role::Maintenance as i32)];
+    let lock = [argument(server::database()), argument(Role::Maintenance as i32)];
     spi::connect(|session| session.query(Statement::LockHolder, &Target::none(), &lock, View::Latest, Rows::first))
 }
 
@@ -97,7 +98,7 @@ pub fn watch_transactions() {
 #[pg_guard]
 unsafe extern "C-unwind" fn transaction_ends(event: pg_sys::XactEvent::Type, _argument: *mut c_void) {
     match event {
-        pg_sys::XactEvent::XACT_EVENT_COMMIT if ANNOUNCED.take() => databases::set(process::database(), State::Unknown),
+        pg_sys::XactEvent::XACT_EVENT_COMMIT if ANNOUNCED.take() => databases::set(server::database(), State::Unknown),
         pg_sys::XactEvent::XACT_EVENT_ABORT | pg_sys::XactEvent::XACT_EVENT_PREPARE => ANNOUNCED.set(false),
         _ => {}
     }

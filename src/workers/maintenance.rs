@@ -7,6 +7,7 @@ use super::refresh::Refresh;
 use super::schedule::Schedule;
 use super::{Keeper, process, start_waiter};
 use crate::maintenance::{self, Pass, Recorder, Run, Task};
+use crate::server;
 use crate::settings;
 use crate::shared::databases;
 use crate::spi;
@@ -59,7 +60,7 @@ pub extern "C-unwind" fn awa_ingest_maintenance_main(argument: Datum) {
 
 #[pg_guard]
 unsafe extern "C-unwind" fn tell_launcher(_code: i32, _argument: Datum) {
-    databases::set_worker(process::database(), false);
+    databases::set_worker(server::database(), false);
 }
 
 /// Serves the database until there is a reason to leave. `changes` is what was said of it before that was found.

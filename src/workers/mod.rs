@@ -14,9 +14,10 @@ mod waiter;
 
 pub use control::{announce_worker, start_worker, stop_worker, watch_transactions};
 
+use crate::server;
 use pgrx::IntoDatum;
 use pgrx::bgworkers::{BackgroundWorkerBuilder, BgWorkerStartTime, DynamicBackgroundWorker};
-use pgrx::pg_sys::{self, Oid};
+use pgrx::pg_sys::Oid;
 use std::time::Duration;
 
 /// A worker that broke down, or stepped aside for a new version, starts again after this time: long enough for a fault that stays not to fill
@@ -42,13 +43,13 @@ fn start_maintenance(database: Oid, keeper: Keeper) -> Option<DynamicBackgroundW
     let by_server = keeper == Keeper::Server;
     let argument = i64::from(database.to_u32()) | i64::from(by_server) << 32;
     let builder = builder("maintenance", "awa_ingest_maintenance_main").set_argument(argument.into_datum());
-    builder.set_restart_time(by_server.then_some(RESTART)).set_notify_pid(own_process()).load_dynamic().ok()
+    builder.set_restart_time(by_server.then_some(RESTART)).set_notify_pid(server::process_id() as i32).load_dynamic().ok()
 }
 
 /// Starts a process that refreshes the statistics of a database once.
 fn start_statistics(database: Oid) -> Option<DynamicBackgroundWorker> {
     let builder = builder("statistics", "awa_ingest_statistics_main").set_argument(i64::from(database.to_u32()).into_datum());
-    builder.set_notify_pid(own_process()).load_dynamic().ok()
+    builder.set_notify_pid(server::process_id() as i32).load_dynamic().ok()
 }
 
 /// Starts a process that waits until a database can be connected to, and starts its maintenance worker then.
@@ -61,10 +62,4 @@ fn builder(role: &str, function: &str) -> BackgroundWorkerBuilder {
     let name = format!("awa_ingest {role}");
     let builder = BackgroundWorkerBuilder::new(&name).set_library("awa_ingest").set_function(function).enable_spi_access();
     builder.set_start_time(BgWorkerStartTime::RecoveryFinished)
-}
-
-#[allow(unsafe_code)]
-fn own_process() -> i32 {
-    // SAFETY: set once at the start of the process.
-    unsafe { pg_sys::MyProcPid }
 }

@@ -1,9 +1,8 @@
 //! What the extension's background processes have in common: signals, connection, transactions, sleep.
 #![allow(unsafe_code)]
 
-use crate::subtransaction::sqlstate;
+use crate::subtransaction::{caught, sqlstate};
 use pgrx::bgworkers::{BackgroundWorker, SignalWakeFlags};
-use pgrx::pg_sys::panic::CaughtError;
 use pgrx::pg_sys::{self, Oid};
 use pgrx::{PgSqlErrorCode, PgTryBuilder, pg_guard};
 use std::ffi::CStr;
@@ -144,20 +143,17 @@ fn run_transaction<T>(work: impl FnOnce() -> T) -> Result<T, (String, String)> {
             Ok(done)
         }
     });
-    let outcome = PgTryBuilder::new(work).catch_others(|error| Err(report(&error))).execute();
+    let outcome = PgTryBuilder::new(work)
+        .catch_others(|error| {
+            let report = caught(&error);
+            Err((sqlstate(report.sql_error_code()), report.message().to_owned()))
+        })
+        .execute();
     if outcome.is_err() {
         // SAFETY: the error is off the server's stack.
         unsafe { pg_sys::AbortCurrentTransaction() };
     }
     outcome
-}
-
-fn report(error: &CaughtError) -> (String, String) {
-    let report = match error {
-        CaughtError::PostgresError(report) | CaughtError::ErrorReport(report) => report,
-        CaughtError::RustPanic { ereport, .. } => ereport,
-    };
-    (sqlstate(report.sql_error_code()), report.message().to_owned())
 }
 
 /// Shows what this process does in pg_stat_activity.
@@ -213,14 +209,8 @@ pub fn is_standby() -> bool {
     unsafe { pg_sys::RecoveryInProgress() }
 }
 
-/// Its name.
+/// The name of this process's database.
 pub fn database_name() -> String {
     // SAFETY: the database is there as long as this process is connected to it; the name is a C string.
     unsafe { CStr::from_ptr(pg_sys::get_database_name(pg_sys::MyDatabaseId)) }.to_string_lossy().into_owned()
-}
-
-/// The database of this process.
-pub fn database() -> Oid {
-    // SAFETY: set when the process connected.
-    unsafe { pg_sys::MyDatabaseId }
 }

@@ -30,6 +30,7 @@ mod jobs;
 mod lane_sequences;
 mod lanes;
 mod last;
+mod leftover_locks;
 mod list;
 mod maintenance;
 mod memory;

@@ -3,6 +3,7 @@
 mod cancelled;
 mod concurrency;
 mod creation;
+mod gaps;
 mod isolation;
 mod locks;
 mod lost;

@@ -34,6 +34,7 @@ mod list;
 mod maintenance;
 mod memory;
 mod notify;
+mod pinned;
 mod provision;
 mod report;
 mod reports;

@@ -35,6 +35,7 @@ mod list;
 mod maintenance;
 mod memory;
 mod notify;
+mod pinned;
 mod provision;
 mod report;
 mod reports;

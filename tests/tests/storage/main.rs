@@ -12,4 +12,5 @@ mod engine;
 mod lookup;
 mod privileges;
 mod row_security;
+mod settings;
 mod workable;

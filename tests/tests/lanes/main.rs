@@ -2,6 +2,7 @@
 
 mod concurrency;
 mod creation;
+mod gaps;
 mod isolation;
 mod locks;
 mod lost;

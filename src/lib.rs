@@ -27,6 +27,7 @@ mod ingest;
 mod ingest_stats;
 mod input;
 mod jobs;
+mod json;
 mod lane_sequences;
 mod lanes;
 mod last;
@@ -64,7 +65,8 @@ use pgrx::prelude::*;
 
 extension_sql_file!("../sql/install/schema.sql", name = "schema", bootstrap);
 extension_sql_file!("../sql/install/embedded.sql", name = "embedded", requires = ["schema"]);
-extension_sql_file!("../sql/install/functions.sql", name = "functions", requires = ["embedded"]);
+extension_sql_file!("../sql/install/json_text.sql", name = "json_text", requires = ["embedded"]);
+extension_sql_file!("../sql/install/functions.sql", name = "functions", requires = ["json_text"]);
 extension_sql_file!("../sql/install/foreign.sql", name = "foreign", requires = ["functions"]);
 extension_sql_file!("../sql/install/compat.sql", name = "compat", requires = ["foreign"]);
 extension_sql_file!("../sql/install/ingest_stats.sql", name = "ingest_stats", requires = ["compat"]);

@@ -5,8 +5,11 @@ use crate::jsonb::{Value, write_canonical};
 use std::borrow::Cow;
 
 /// All states of a job, in the order of their bits.
-const STATES: [&str; 8] =
+pub(crate) const STATES: [&str; 8] =
     ["scheduled", "available", "running", "completed", "retryable", "failed", "cancelled", "waiting_external"];
+
+/// What the value of `unique` may say.
+pub(crate) const OPTIONS: [&str; 6] = ["by_queue", "by_args", "by_period", "states", "unique_key", "unique_states"];
 
 /// Longest key that a caller may bring: the index takes some 2,700 bytes at most, and fingerprints have 16.
 pub(crate) const KEY_LIMIT: usize = 1024;
@@ -34,7 +37,7 @@ impl StateMask {
         names.elements()?.try_fold(Self(0), |mask, name| match name? {
             Value::String(name) => match STATES.iter().position(|state| *state == name) {
                 Some(bit) => Ok(Self(mask.0 | 1 << bit)),
-                None => Err(Fault::Uniqueness(format!("unknown state \"{name}\""))),
+                None => Err(Fault::UnknownUniqueState(name.to_owned())),
             },
             _ => Err(Fault::Uniqueness("states must be an array of state names".into())),
         })
@@ -110,7 +113,7 @@ impl Uniqueness<'_> {
                 ("unique_key", Value::String(hex)) => key = Some(hex),
                 ("unique_states", Value::String(bits)) => states = Some(bits),
                 ("unique_key" | "unique_states", _) => return Err(Fault::Uniqueness(format!("{name} must be a string"))),
-                _ => return Err(Fault::Uniqueness(format!("unknown option \"{name}\""))),
+                _ => return Err(Fault::UnknownUniqueOption(name.to_owned())),
             }
         }
         match Uniqueness::given(key, states)? {
@@ -241,9 +244,9 @@ mod tests {
         assert_eq!(parse(json!(false)), Ok(false));
         assert_eq!(parse(json!({"by_queue": true, "by_period": 3, "states": ["running"]})), Ok(true));
         assert_eq!(parse(json!({"unique_key": "\\xabcd", "unique_states": "01000000"})), Ok(true));
-        assert!(matches!(parse(json!({"by_query": true})), Err(Fault::Uniqueness(_))));
+        assert!(matches!(parse(json!({"by_query": true})), Err(Fault::UnknownUniqueOption(_))));
         assert!(matches!(parse(json!({"by_period": 1.5})), Err(Fault::Uniqueness(_))));
-        assert!(matches!(parse(json!({"states": ["done"]})), Err(Fault::Uniqueness(_))));
+        assert!(matches!(parse(json!({"states": ["done"]})), Err(Fault::UnknownUniqueState(_))));
         assert!(matches!(parse(json!({"unique_key": "xyz"})), Err(Fault::Hex(..))));
         assert!(matches!(parse(json!({"unique_key": "ab", "by_args": true})), Err(Fault::Uniqueness(_))));
         assert_eq!(parse(json!({"unique_states": "01000000"})), Err(Fault::StatesWithoutKey));

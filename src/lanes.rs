@@ -9,6 +9,7 @@ use crate::provision;
 use crate::spi::{Argument, Rows, Session, View, argument};
 use crate::statements::Statement;
 use crate::storage::{Storage, quote};
+use crate::subtransaction;
 use awa_ingest_core::error::{Error, Result};
 use awa_ingest_core::lanes::{Lane, Lanes};
 use pgrx::direct_function_call_as_datum;
@@ -118,7 +119,8 @@ pub fn lock(name: &str) {
 /// Takes the advisory lock of a number, until the transaction ends.
 pub fn lock_number(key: i64) {
     // SAFETY: the function gets the one argument of its SQL signature.
-    unsafe { direct_function_call_as_datum(pg_sys::pg_advisory_xact_lock_int8, &[argument(key)]) };
+    let lock = || unsafe { direct_function_call_as_datum(pg_sys::pg_advisory_xact_lock_int8, &[argument(key)]) };
+    subtransaction::asking_for(key, lock);
 }
 
 /// Takes `count` consecutive values; the lane's lock is held. Both calls check the caller's privileges.

@@ -10,6 +10,7 @@ mod arguments;
 mod attach;
 mod authority;
 mod batch;
+mod cancellation;
 mod catalog;
 mod changes;
 mod claims;

@@ -6,6 +6,7 @@ use crate::datum::Arena;
 use crate::entry::Call;
 use crate::ingest_stats;
 use crate::jobs::{self, Row, RowType};
+use crate::lane_check;
 use crate::seen::Seen;
 use crate::single::{self, Single};
 use crate::spi::{self, View};
@@ -195,8 +196,10 @@ fn into_canonical(call: &Call, storage: &Storage, state: &str) -> Result<Datum> 
         _ => Statement::CanonicalHotJob,
     };
     let row = spi::connect(|session| {
-        session.query(statement, &storage.target, &arguments, View::Write, |rows| {
-            (rows.count == 1).then(|| std::array::from_fn(|column| rows.datum(0, column as i32)))
+        lane_check::explained(storage, || {
+            session.query(statement, &storage.target, &arguments, View::Write, |rows| {
+                (rows.count == 1).then(|| std::array::from_fn(|column| rows.datum(0, column as i32)))
+            })
         })
     });
     let row = row.ok_or_else(|| Error::RowsLeftOut("jobs_hot or scheduled_jobs".into(), 1))?;

@@ -22,7 +22,7 @@ use crate::server::{self, Ids};
 use crate::spi::{self, Session, View};
 use crate::spool::{Segments, Spool, Spooled};
 use crate::storage::{Engine, Mode, Storage, Version};
-use crate::{input, lanes, notify, ring, subtransaction, write};
+use crate::{input, lane_check, lanes, notify, ring, subtransaction, write};
 use awa_ingest_core::error::{Error, Fault, Result};
 use awa_ingest_core::job::{Draft, InitialState, Job, RunAt};
 use awa_ingest_core::lanes::Lanes;
@@ -286,10 +286,11 @@ impl<R: Results> Ingest<R> {
         let summary =
             Summary { jobs: self.jobs, deferred, lanes: locked.len(), lane_lock_wait: locked.waited, ..Summary::default() };
         let held = (locked.len() > 0).then_some(begun);
-        match self.storage.engine {
-            Engine::QueueStorage => self.write_queue_storage(session, &locked, now)?,
-            Engine::Canonical => write::canonical(session, &self.storage, now, jobs - deferred, deferred)?,
-        }
+        let storage = self.storage.clone();
+        lane_check::explained(&storage, || match storage.engine {
+            Engine::QueueStorage => self.write_queue_storage(session, &locked, now),
+            Engine::Canonical => write::canonical(session, &storage, now, jobs - deferred, deferred),
+        })?;
         self.results.written(session, &self.storage, now)?;
         if let Some(tally) = self.tally.take() {
             tally.count(&self.storage, &self.router, &self.lanes, &self.waits);

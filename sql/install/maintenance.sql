@@ -16,7 +16,7 @@ CREATE TABLE awa_ingest.maintenance_runs (
 COMMENT ON TABLE awa_ingest.maintenance_runs IS
     'What maintenance did: the newest awa_ingest.maintenance_history steps, those of workers and of run_maintenance()';
 COMMENT ON COLUMN awa_ingest.maintenance_runs.rows IS
-    'analyzed: rows that the planner assumes; pruned: failed jobs that were carried on; rolled: counts that were folded';
+    'analyzed: rows that the planner assumes; pruned: failed jobs that were carried on; rolled: counts that were folded; healed: positions that the claim cursor went over';
 COMMENT ON COLUMN awa_ingest.maintenance_runs.repeated IS
     'How many more times a worker found the same and had nothing to do; written when that ends';
 
@@ -34,7 +34,7 @@ CREATE FUNCTION awa_ingest.run_maintenance(
 ) RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'awa_ingest_run_maintenance' LANGUAGE C VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
 COMMENT ON FUNCTION awa_ingest.run_maintenance(text) IS
-    'Runs a maintenance task now, statistics or prune, with the caller''s rights: a row a step, also recorded in maintenance_runs';
+    'Runs a maintenance task now, statistics, prune or lanes, with the caller''s rights: a row a step, also recorded in maintenance_runs';
 
 -- Runs as the extension's owner inside: whoever writes the head tables may have their tables analyzed.
 CREATE FUNCTION awa_ingest.analyze_relation(relation regclass) RETURNS text

@@ -3,8 +3,11 @@
 use super::ring::Ring;
 use super::run::{Outcome, Run, Subject, Task, error_of};
 use super::statistics::Relation;
-use super::{prune, rollup, statistics};
+use super::{prune, rollup, stalled, statistics};
 use crate::authority;
+use crate::lane_cursors::LaneCursors;
+use crate::lane_damage;
+use crate::report;
 use crate::server;
 use crate::spi::{self, Session, View};
 use crate::storage::{Engine, Mode, Storage, Version};
@@ -14,6 +17,11 @@ use pgrx::pg_sys::Oid;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::Instant;
+
+/// What stands in the place of a ring's name for a look at sequences.
+const SEQUENCES: &str = "sequences";
+/// The SQLSTATE that producers get.
+const DAMAGED: &str = "55000";
 
 /// With whose rights steps run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,6 +49,12 @@ enum Step {
     FindRollups,
     /// Folds those of one, by slot and generation.
     Rollup(i32, i64),
+    /// Finds the lanes that stand.
+    FindStalled,
+    /// Has one go on.
+    Heal(LaneCursors),
+    /// Looks for sequences that are behind.
+    CheckSequences,
 }
 
 /// What a step did, and whether that is to be kept.
@@ -66,6 +80,7 @@ impl Pass {
         let steps = match task {
             Task::Statistics => vec![Step::FindRelations],
             Task::Prune => Ring::ALL.into_iter().map(Step::Prune).chain([Step::FindRollups]).collect(),
+            Task::Lanes => vec![Step::CheckSequences, Step::FindStalled],
         };
         Self { task, steps: steps.into() }
     }
@@ -146,7 +161,25 @@ impl Pass {
                 }
                 Some(run)
             }
+            Step::CheckSequences => Some(acting.check_sequences(self.task)),
+            Step::FindStalled => self.find_stalled(acting),
+            Step::Heal(lane) => {
+                let subject = Subject { relation: Some(stalled::name(acting.storage, &lane)), ..Subject::default() };
+                Some(acting.run(self.task, subject, |_| acting.act(|| stalled::heal(acting, &lane))))
+            }
         }
+    }
+
+    /// A run only where there are none, or where looking for them failed.
+    fn find_stalled(&mut self, acting: &Acting<'_>) -> Option<Run> {
+        let run = acting.run(self.task, Subject::default(), |_| {
+            if stalled::is_claimed_from(acting.storage) {
+                let lanes = acting.act(|| stalled::lanes(acting.session, acting.storage));
+                self.steps.extend(lanes.unwrap_or_else(|error| report::raise(error)).into_iter().map(Step::Heal));
+            }
+            Done::nothing(Outcome::Noop(None))
+        });
+        if self.steps.is_empty() { Some(run) } else { None }
     }
 
     /// A run only where there are none, or where looking for them failed.
@@ -189,6 +222,17 @@ impl Acting<'_> {
         }
     }
 
+    /// Whether sequences are behind is said once a pass, for all of them.
+    fn check_sequences(&self, task: Task) -> Run {
+        let (subject, mut damage) = (Subject { ring: Some(SEQUENCES), ..Subject::default() }, None);
+        let run = self.run(task, subject, |_| {
+            damage = self.act(|| prune::carefully(|| lane_damage::summary(self.session, self.storage)));
+            Done::nothing(if damage.is_some() { Outcome::Damaged } else { Outcome::Noop(None) })
+        });
+        let told = |what| (DAMAGED.to_owned(), format!("{what}; awa_ingest.lane_sequence_problems() says how it is repaired"));
+        Run { error: damage.map(told).or(run.error), ..run }
+    }
+
     /// Runs a step in a subtransaction. An error leaves nothing of it, and nor does a step that changed nothing: its locks are given back.
     fn run(&self, task: Task, mut subject: Subject, work: impl FnOnce(&Cell<Option<i32>>) -> Done) -> Run {
         let (started_at, begun, slot) = (server::clock(), Instant::now(), Cell::new(subject.slot));
@@ -197,7 +241,7 @@ impl Acting<'_> {
         let (outcome, rows, failure) = match result {
             Ok(done) => (done.outcome, done.rows, None),
             Err(failure) if failure.is_contention() => match task {
-                Task::Prune => (Outcome::Blocked, None, None),
+                Task::Prune | Task::Lanes => (Outcome::Blocked, None, None),
                 Task::Statistics => (Outcome::SkippedLock, None, None),
             },
             Err(failure) => (Outcome::Failed, None, Some(failure)),

@@ -1,10 +1,12 @@
 //! The one error type of the extension: what was wrong, with which job, under which SQLSTATE, and what to do about it.
 
 mod advice;
+mod damage;
 mod fault;
 mod place;
 
 pub use advice::TABLE_OPTIONS;
+pub use damage::{Damage, Sequence};
 pub use fault::Fault;
 pub(crate) use fault::excerpt;
 pub use place::Place;
@@ -107,6 +109,8 @@ pub enum Error {
     OutcomeForgotten,
     /// A lane's bookkeeping is damaged: lane, and what is wrong.
     DamagedLane(String, String),
+    /// A sequence hands out again what was handed out.
+    Damaged(Damage),
     /// A lane in use has lost a sequence, and a new one would begin too low: lane, and `enqueue` or `claim`.
     LostSequence(String, &'static str),
     /// A lane's sequence for which there is no safe repair: its name, and what is wrong.
@@ -121,8 +125,8 @@ pub enum Error {
     MixedOwners(String),
     /// There is no such maintenance task.
     UnknownTask(String),
-    /// Maintenance that must see what others commit meanwhile was asked for in a transaction that does not.
-    KeptSnapshot,
+    /// A task that must see what others commit meanwhile was asked for in a transaction that does not: its name.
+    KeptSnapshot(&'static str),
     /// A table that maintenance does not analyze: its name.
     NotMaintained(String),
     /// The session's user may not have tables analyzed.
@@ -166,13 +170,13 @@ impl Error {
             Self::ArrayLength(..) | Self::ArrayDimensions(_) => "22023",
             Self::UnknownStorage(_) | Self::DamagedLane(..) => "55000",
             Self::ClaimsHidden | Self::RowsLeftOut(..) | Self::MixedOwners(_) => "55000",
-            Self::LostSequence(..) | Self::BeyondRepair(..) => "55000",
+            Self::LostSequence(..) | Self::BeyondRepair(..) | Self::Damaged(_) => "55000",
             Self::NoLanes | Self::NoAwa | Self::UnknownFunction(_) | Self::NothingSaved | Self::UnknownRow(_) | Self::NotInAwa => {
                 "55000"
             }
             Self::NotOwner(_) | Self::NotOwnerOfSequence(_) | Self::MayNotMaintain => "42501",
             Self::UnknownTask(_) | Self::NotMaintained(_) | Self::UnknownCsvColumn(_) => "22023",
-            Self::KeptSnapshot => "0A000",
+            Self::KeptSnapshot(_) => "0A000",
             Self::Standby => "25006",
             Self::NoWorkerSlot => "53400",
             Self::NotServed(_) => "55000",
@@ -236,6 +240,7 @@ impl Error {
                 (None, None) => format!("Key (unique_key)=(\\x{key}) is claimed already."),
             }),
             Self::Job { fault: Fault::Timestamp(_, reason), .. } => Some(reason.clone()),
+            Self::Damaged(damage) => damage.detail(),
             Self::At { error, .. } => error.detail(),
             _ => None,
         }
@@ -300,8 +305,8 @@ impl Error {
             Self::MixedOwners(_) => {
                 Some("Lanes are created with the rights of that owner: give all tables and functions of awa one owner.")
             }
-            Self::UnknownTask(_) => Some("Tasks are statistics and prune."),
-            Self::KeptSnapshot => Some("Call it at READ COMMITTED."),
+            Self::UnknownTask(_) => Some("Tasks are statistics, prune and lanes."),
+            Self::KeptSnapshot(_) => Some("Call it at READ COMMITTED."),
             Self::NotMaintained(_) => Some("Known are the partitioned tables of the storage in use, and its head tables."),
             Self::MayNotMaintain => Some("awa_ingest.grant_operator(role) gives a role what it needs."),
             Self::Standby => Some("Workers start by themselves when the server is promoted, if the library is preloaded."),
@@ -356,6 +361,7 @@ impl Display for Error {
                 f.write_str("the last COPY or INSERT went into the embedded storage, whose jobs awa.jobs does not show")
             }
             Self::StillAttached => write!(f, "cannot drop extension awa_ingest: it stands in for {COMPAT}"),
+            Self::Damaged(damage) => damage.fmt(f),
             Self::DamagedLane(lane, what) => write!(f, "lane {lane} is damaged: {what}"),
             Self::LostSequence(lane, side) => {
                 write!(
@@ -371,7 +377,7 @@ impl Display for Error {
                 write!(f, "the tables in schema \"{schema}\" that a lane consists of are not plain tables of one owner")
             }
             Self::UnknownTask(name) => write!(f, "unknown maintenance task \"{name}\""),
-            Self::KeptSnapshot => f.write_str("prune needs a transaction that sees what others commit meanwhile"),
+            Self::KeptSnapshot(task) => write!(f, "{task} needs a transaction that sees what others commit meanwhile"),
             Self::NotMaintained(name) => write!(f, "table \"{name}\" is not one that maintenance analyzes"),
             Self::MayNotMaintain => {
                 f.write_str("permission denied: analyzing needs INSERT, UPDATE and DELETE on the storage's head tables")

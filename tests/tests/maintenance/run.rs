@@ -10,7 +10,7 @@ const RUNS: &str =
     "(SELECT task, relation, ring, slot, outcome, reason, rows, duration, sqlstate, error FROM awa_ingest.maintenance_runs)";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn there_are_two_tasks() {
+async fn there_are_three_tasks() {
     let stage = Stage::new().await;
     for task in ["'vacuum'", "''", "'Prune'", "'prune '", "NULL"] {
         let call = format!("SELECT * FROM awa_ingest.run_maintenance({task})");

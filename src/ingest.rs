@@ -77,8 +77,8 @@ pub struct Ingest<R> {
     waits: Waits,
     /// What is counted of each queue, if anything is.
     tally: Option<Tally>,
-    /// Ready jobs that are due too far from now for awa.
-    far: u64,
+    /// Jobs of awa's lanes that are available although they are due later.
+    early: u64,
 }
 
 /// A job that was taken in.
@@ -150,7 +150,7 @@ impl<R: Results> Ingest<R> {
             deferred: 0,
             waits: Waits::default(),
             tally: ingest_stats::is_on().then(Tally::default),
-            far: 0,
+            early: 0,
         })
     }
 
@@ -226,7 +226,10 @@ impl<R: Results> Ingest<R> {
             Mode::Embedded => workable::check_text(&job)?,
             Mode::Attached => {
                 workable::check(&job, run_at)?;
-                self.far += u64::from(workable::is_far(&job, run_at, self.opened.0));
+                if self.storage.engine == Engine::QueueStorage {
+                    workable::check_age(&job, run_at, self.opened.0)?;
+                    self.early += u64::from(workable::is_early(&job, run_at, self.opened.0));
+                }
             }
         }
         Ok((job, run_at))
@@ -250,10 +253,10 @@ impl<R: Results> Ingest<R> {
     /// Writes everything.
     pub fn finish(mut self) -> Result<(R, Summary)> {
         ROTOR.set(Some(self.router.rotor()));
-        if self.far > 0 {
+        if self.early > 0 {
             pgrx::warning!(
-                "{} available jobs have a run_at more than 22 days from now: awa 0.6.9 fails on queues with such jobs",
-                self.far
+                "{} available jobs have a run_at in the future: awa's workers take them at once; without a state they are scheduled",
+                self.early
             );
         }
         let begun = Instant::now();

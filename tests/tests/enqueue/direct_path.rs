@@ -20,11 +20,11 @@ fn jobs() -> Value {
             "metadata": if n.is_multiple_of(2) { json!({}) } else { json!({"m": n, "deep": [{"a": null}]}) },
             "tags": if n.is_multiple_of(3) { json!([]) } else { json!(["tag", "", n.to_string()]) },
             "state": "available",
-            "run_at": if n.is_multiple_of(11) { "2026-01-05 08:30" } else { "2026-01-06 08:30" },
+            "run_at": if n.is_multiple_of(11) { "yesterday" } else { "tomorrow" },
             "unique": if n.is_multiple_of(4) { json!({"unique_key": format!("{n:08x}"), "unique_states": "10000000"}) } else { json!(null) },
         })
     };
-    let big = json!({"kind": "big", "state": "available", "run_at": "2026-01-06 08:30", "args": "x".repeat(300_000), "metadata": {"y": "y".repeat(100_000)}});
+    let big = json!({"kind": "big", "state": "available", "run_at": "tomorrow", "args": "x".repeat(300_000), "metadata": {"y": "y".repeat(100_000)}});
     (0..2500).map(job).chain([big]).collect()
 }
 

@@ -48,6 +48,8 @@ pub enum Outcome {
     Rolled,
     /// Another session keeps old row versions alive.
     SkippedPinned,
+    /// A subscription brings rows into the storage's tables.
+    SkippedSubscribed,
     /// Somebody held a lock that the step needs; nothing was changed.
     Blocked,
     /// It went wrong; nothing was changed.
@@ -65,6 +67,7 @@ impl Outcome {
             Self::SkippedActive(reason) => ("skipped_active", Some(reason)),
             Self::Rolled => ("rolled", None),
             Self::SkippedPinned => ("skipped_pinned", None),
+            Self::SkippedSubscribed => ("skipped_subscribed", None),
             Self::Blocked => ("blocked", None),
             Self::Failed => ("failed", None),
         }
@@ -72,7 +75,7 @@ impl Outcome {
 
     /// Whether the step found things as they are to stay, and did nothing.
     pub fn is_quiet(self) -> bool {
-        matches!(self, Self::Noop(_) | Self::SkippedActive(_) | Self::SkippedPinned)
+        matches!(self, Self::Noop(_) | Self::SkippedActive(_) | Self::SkippedPinned | Self::SkippedSubscribed)
     }
 }
 

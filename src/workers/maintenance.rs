@@ -210,6 +210,6 @@ impl Worker {
             Err((_, message)) => message,
         };
         self.complained = true;
-        pgrx::log!("awa_ingest maintenance: cannot write to awa_ingest.maintenance_runs: {problem}");
+        pgrx::log!("awa_ingest maintenance: cannot write to awa_ingest.maintenance_records: {problem}");
     }
 }

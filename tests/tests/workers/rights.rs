@@ -174,7 +174,7 @@ async fn an_owner_who_is_no_superuser_has_no_worker() {
         &[
             "CREATE FUNCTION awa_ingest.rise() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
                 SET SESSION AUTHORIZATION postgres; ALTER ROLE dba SUPERUSER; RETURN NEW; END $$",
-            "CREATE TRIGGER rise BEFORE INSERT ON awa_ingest.maintenance_runs FOR EACH ROW EXECUTE FUNCTION awa_ingest.rise()",
+            "CREATE TRIGGER rise BEFORE INSERT ON awa_ingest.maintenance_records FOR EACH ROW EXECUTE FUNCTION awa_ingest.rise()",
         ],
     )
     .await;
@@ -197,7 +197,7 @@ async fn triggers_of_the_record_run_as_its_owner() {
         &client,
         &[
             &format!("GRANT USAGE, CREATE ON SCHEMA awa_ingest TO {owner}"),
-            &format!("ALTER TABLE awa_ingest.maintenance_runs OWNER TO {owner}"),
+            &format!("ALTER TABLE awa_ingest.maintenance_records OWNER TO {owner}"),
         ],
     )
     .await;
@@ -207,7 +207,7 @@ async fn triggers_of_the_record_run_as_its_owner() {
             "CREATE TABLE awa_ingest.seen (who text)",
             "CREATE FUNCTION awa_ingest.tell() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
                 INSERT INTO awa_ingest.seen VALUES (current_user); RETURN NEW; END $$",
-            "CREATE TRIGGER tell BEFORE INSERT ON awa_ingest.maintenance_runs FOR EACH ROW EXECUTE FUNCTION awa_ingest.tell()",
+            "CREATE TRIGGER tell BEFORE INSERT ON awa_ingest.maintenance_records FOR EACH ROW EXECUTE FUNCTION awa_ingest.tell()",
         ],
     )
     .await;

@@ -151,5 +151,6 @@ entry_points! {
     awa_ingest_read_ingest_stats pg_finfo_awa_ingest_read_ingest_stats => crate::ingest_stats::read_ingest_stats;
     awa_ingest_reset_ingest_stats pg_finfo_awa_ingest_reset_ingest_stats => crate::ingest_stats::reset_ingest_stats;
     awa_ingest_status pg_finfo_awa_ingest_status => crate::status::status;
+    awa_ingest_keep_own_rows pg_finfo_awa_ingest_keep_own_rows => crate::replicated::keep_own_rows;
     awa_ingest_guard_drop pg_finfo_awa_ingest_guard_drop => crate::drop_guard::guard_drop;
 }

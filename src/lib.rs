@@ -42,6 +42,7 @@ mod memory;
 mod notify;
 mod pinned;
 mod provision;
+mod replicated;
 mod report;
 mod reports;
 mod results;
@@ -76,7 +77,8 @@ extension_sql_file!("../sql/install/compat.sql", name = "compat", requires = ["f
 extension_sql_file!("../sql/install/ingest_stats.sql", name = "ingest_stats", requires = ["compat"]);
 extension_sql_file!("../sql/install/lanes.sql", name = "lanes", requires = ["ingest_stats"]);
 extension_sql_file!("../sql/install/maintenance.sql", name = "maintenance", requires = ["lanes"]);
-extension_sql_file!("../sql/install/grants.sql", name = "grants", requires = ["maintenance"]);
+extension_sql_file!("../sql/install/replication.sql", name = "replication", requires = ["maintenance"]);
+extension_sql_file!("../sql/install/grants.sql", name = "grants", requires = ["replication"]);
 extension_sql_file!("../sql/install/drop_guard.sql", name = "drop_guard", requires = ["grants"]);
 
 /// Runs once a process, when the library is loaded.

@@ -265,6 +265,8 @@ statements! {
     Fingerprint "fingerprint" [OIDOID];
     /// Whether a pass left tables out.
     StatisticsIncomplete "statistics_incomplete" [TIMESTAMPTZOID];
+    /// Whether a subscription brings rows into a schema's tables.
+    Subscribed "subscribed" [OIDOID];
     /// Slots of a ring.
     RingSlots "ring_slots" [TEXTARRAYOID, OIDOID];
     /// Records a run.

@@ -118,7 +118,7 @@ BEGIN
         CONTINUE WHEN to_regprocedure('awa_ingest.' || part) IS NULL;
         EXECUTE format('GRANT EXECUTE ON FUNCTION awa_ingest.%s TO %s', part, grantee);
     END LOOP;
-    FOREACH part IN ARRAY ARRAY['workers', 'lanes', 'stalled_lanes', 'rings', 'ingest_stats'] LOOP
+    FOREACH part IN ARRAY ARRAY['workers', 'maintenance_runs', 'lanes', 'stalled_lanes', 'rings', 'ingest_stats'] LOOP
         relation := to_regclass('awa_ingest.' || part);
         CONTINUE WHEN relation IS NULL;
         EXECUTE format('GRANT SELECT ON %s TO %s', relation, grantee);
@@ -133,8 +133,8 @@ BEGIN
             EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', routine, grantee);
         END LOOP;
     END LOOP;
-    IF to_regclass('awa_ingest.maintenance_runs') IS NOT NULL THEN
-        EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON awa_ingest.maintenance_runs TO %s', grantee);
+    IF to_regclass('awa_ingest.maintenance_records') IS NOT NULL THEN
+        EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON awa_ingest.maintenance_records TO %s', grantee);
     END IF;
     IF status.mode = 'attached' THEN
         EXECUTE format('GRANT SELECT ON awa.storage_transition_state, awa.runtime_storage_backends, awa.schema_version TO %s', grantee);

@@ -45,7 +45,7 @@ pub fn run_maintenance(call: &Call) -> Result<Option<Datum>> {
             }
             rows.put(run.columns());
             if spi::connect(|session| record(session, &run, Rights::Caller))?.is_none() {
-                pgrx::warning!("what was done could not be recorded: maintenance_runs is locked");
+                pgrx::warning!("what was done could not be recorded: maintenance_records is locked");
             }
         }
     }

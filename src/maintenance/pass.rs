@@ -9,7 +9,8 @@ use crate::lane_cursors::LaneCursors;
 use crate::lane_damage;
 use crate::report;
 use crate::server;
-use crate::spi::{self, Session, View};
+use crate::spi::{self, Rows, Session, View, argument};
+use crate::statements::{Statement, Target};
 use crate::storage::{Engine, Mode, Storage, Version};
 use crate::subtransaction::{self, Failure};
 use awa_ingest_core::error::Result;
@@ -132,9 +133,9 @@ impl Pass {
     }
 
     fn run(&mut self, acting: &Acting<'_>, step: Step) -> Option<Run> {
-        if let Some(reason) = unfit(self.task, acting.storage) {
+        if let Some(outcome) = unfit(self.task, acting) {
             self.steps.clear();
-            return Some(acting.run(self.task, Subject::default(), |_| Done::nothing(Outcome::Noop(Some(reason)))));
+            return Some(acting.run(self.task, Subject::default(), |_| Done::nothing(outcome)));
         }
         match step {
             Step::FindRelations => {
@@ -194,14 +195,23 @@ impl Pass {
     }
 }
 
-/// Why a storage has nothing to do for a task.
-fn unfit(task: Task, storage: &Storage) -> Option<&'static str> {
-    match (task, storage.engine, storage.mode) {
-        (_, Engine::Canonical, _) => Some("canonical_engine"),
+/// How a task ends on a storage where it has nothing to do.
+fn unfit(task: Task, acting: &Acting<'_>) -> Option<Outcome> {
+    match (task, acting.storage.engine, acting.storage.mode) {
+        (_, Engine::Canonical, _) => Some(Outcome::Noop(Some("canonical_engine"))),
+        // An ANALYZE changes no rows.
+        (Task::Statistics, ..) => None,
+        _ if is_subscribed(acting.session, acting.storage) => Some(Outcome::SkippedSubscribed),
         // Nothing claims its jobs yet, and its ring does not turn.
-        (Task::Prune, Engine::QueueStorage, Mode::Embedded) => Some("embedded_storage"),
+        (Task::Prune, Engine::QueueStorage, Mode::Embedded) => Some(Outcome::Noop(Some("embedded_storage"))),
         _ => None,
     }
+}
+
+/// Whether logical replication keeps the storage's rows: they are the publisher's to change.
+pub fn is_subscribed(session: &Session, storage: &Storage) -> bool {
+    let schema = [argument(storage.schema_oid)];
+    session.query(Statement::Subscribed, &Target::none(), &schema, View::Latest, Rows::first) == Some(true)
 }
 
 /// A step's session, its storage, and who it acts as.

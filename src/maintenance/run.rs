@@ -55,6 +55,8 @@ pub enum Outcome {
     SkippedPinned,
     /// Sequences are behind what they handed out; nothing was changed.
     Damaged,
+    /// A subscription brings rows into the storage's tables.
+    SkippedSubscribed,
     /// Somebody held a lock that the step needs; nothing was changed.
     Blocked,
     /// It went wrong; nothing was changed.
@@ -74,6 +76,7 @@ impl Outcome {
             Self::Rolled => ("rolled", None),
             Self::SkippedPinned => ("skipped_pinned", None),
             Self::Damaged => ("damaged", None),
+            Self::SkippedSubscribed => ("skipped_subscribed", None),
             Self::Blocked => ("blocked", None),
             Self::Failed => ("failed", None),
         }
@@ -81,7 +84,10 @@ impl Outcome {
 
     /// Whether the step found things as they are to stay, and did nothing.
     pub fn is_quiet(self) -> bool {
-        matches!(self, Self::Noop(_) | Self::SkippedActive(_) | Self::SkippedPinned | Self::Damaged)
+        matches!(
+            self,
+            Self::Noop(_) | Self::SkippedActive(_) | Self::SkippedPinned | Self::SkippedSubscribed | Self::Damaged
+        )
     }
 }
 

@@ -26,7 +26,7 @@ enum Leave {
     Stopped,
     /// The database has no extension, or none that a worker can serve.
     Gone,
-    /// The database is to be dropped, renamed, moved or copied.
+    /// The database is to be dropped, renamed, moved or copied, became a template, or takes no connections any more.
     Aside,
     /// The extension has another version or owner.
     Changed,
@@ -69,8 +69,9 @@ fn serve(database: Oid, keeper: Keeper, changes: &mut u32) -> Leave {
     if is_told {
         *changes = databases::changes(database);
     }
-    let identity = match process::transaction(Identity::look_up) {
-        Ok(Some(identity)) => identity,
+    let look_up = || Identity::look_up().zip(process::look_up_database(database).map(|(name, _)| name));
+    let (identity, name) = match process::transaction(look_up) {
+        Ok(Some(found)) => found,
         Ok(None) => return Leave::Gone,
         Err(_) if process::is_stopping() => return Leave::Stopped,
         Err((_, message)) => {
@@ -80,7 +81,7 @@ fn serve(database: Oid, keeper: Keeper, changes: &mut u32) -> Leave {
     };
     if !identity.is_superuser() {
         // Whoever was one can do everything in a session that a superuser began.
-        pgrx::log!("awa_ingest maintenance: the owner of the extension in database {} is no superuser", database.to_u32());
+        pgrx::log!("awa_ingest maintenance: the owner of the extension in database \"{name}\" is no superuser");
         return Leave::Gone;
     }
     if !locks::take(Role::Maintenance, database) || (is_told && !databases::begin_serving(database)) {
@@ -157,7 +158,8 @@ impl Worker {
         if let Some(changes) = &mut self.told {
             *changes = databases::changes(self.database);
         }
-        if locks::database_is_wanted(self.database) {
+        let takes_workers = process::look_up_database(self.database).is_some_and(|(_, takes_workers)| takes_workers);
+        if !takes_workers || locks::database_is_wanted(self.database) {
             return Err(Leave::Aside);
         }
         match Identity::look_up() {
@@ -230,6 +232,6 @@ impl Worker {
             Err((_, message)) => message,
         };
         self.complained = true;
-        pgrx::log!("awa_ingest maintenance: cannot write to awa_ingest.maintenance_runs: {problem}");
+        pgrx::log!("awa_ingest maintenance: cannot write to awa_ingest.maintenance_records: {problem}");
     }
 }

@@ -135,8 +135,8 @@ pub enum Error {
     Standby,
     /// The server has no process left for a worker.
     NoWorkerSlot,
-    /// The launcher does not serve this database: why.
-    NotServed(&'static str),
+    /// No worker serves this database: why, and what to do.
+    NotServed(&'static str, &'static str),
     /// An argument of an administrative function is out of range.
     InvalidArgument(String),
     /// The argument `columns` of `awa.enqueue_csv` names a column that no job has.
@@ -179,7 +179,7 @@ impl Error {
             Self::KeptSnapshot(_) => "0A000",
             Self::Standby => "25006",
             Self::NoWorkerSlot => "53400",
-            Self::NotServed(_) => "55000",
+            Self::NotServed(..) => "55000",
             Self::BitLength(_) => "22026",
             Self::Misfit(_) => "55000",
             Self::WriteOnlyTable(_) | Self::VirtualColumn(_) => "0A000",
@@ -311,7 +311,7 @@ impl Error {
             Self::MayNotMaintain => Some("awa_ingest.grant_operator(role) gives a role what it needs."),
             Self::Standby => Some("Workers start by themselves when the server is promoted, if the library is preloaded."),
             Self::NoWorkerSlot => Some("Raise max_worker_processes."),
-            Self::NotServed(_) => Some("Add it to awa_ingest.databases, or reset that, and reload the configuration."),
+            Self::NotServed(_, hint) => Some(hint),
             Self::UndeliveredJobs => Some(
                 "Work the jobs first, or move them into awa's storage with awa_ingest.adopt(), or SET awa_ingest.allow_drop = on to lose \
                  them.",
@@ -384,7 +384,7 @@ impl Display for Error {
             }
             Self::Standby => f.write_str("workers do nothing on a standby"),
             Self::NoWorkerSlot => f.write_str("the server has no free slot for a background worker"),
-            Self::NotServed(why) => write!(f, "the launcher keeps no worker in this database: {why}"),
+            Self::NotServed(why, _) => write!(f, "no worker can be kept in this database: {why}"),
             Self::InvalidArgument(what) => f.write_str(what),
             Self::Encoding => f.write_str("text is not valid UTF-8"),
             Self::UndeliveredJobs => f.write_str("cannot drop extension awa_ingest: its embedded storage has undelivered jobs"),

@@ -135,3 +135,28 @@ async fn columns_of_the_owner_get_their_defaults() {
         assert_eq!(found, [json!({"note": "noted", "size": 4})], "{storage:?}");
     }
 }
+
+/// The embedded tables' triggers for replicas keep nobody from the direct path but sessions that are replicas.
+#[tokio::test(flavor = "multi_thread")]
+async fn triggers_for_replicas_are_not_in_the_way() {
+    for storage in Storage::BOTH {
+        let client = storage.db().await.connect().await;
+        let sql = format!(
+            "CREATE FUNCTION is_direct(text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
+             DECLARE context text;
+             BEGIN
+                 GET DIAGNOSTICS context = PG_CONTEXT;
+                 RETURN context !~ 'INSERT INTO';
+             END $$;
+             ALTER TABLE {} ADD CONSTRAINT is_direct CHECK (is_direct(kind))",
+            storage.table(SLOT)
+        );
+        client.batch_execute(&sql).await.unwrap();
+        enqueue(&client, &json!([{"kind": "step"}])).await.unwrap_or_else(|error| panic!("{storage:?}: {error:?}"));
+        if storage == Storage::Embedded {
+            client.batch_execute("SET session_replication_role = replica").await.unwrap();
+            let refused = enqueue(&client, &json!([{"kind": "step"}])).await.map_err(|failure| failure.constraint);
+            assert_eq!(refused, Err("is_direct".into()));
+        }
+    }
+}

@@ -84,10 +84,7 @@ impl Outcome {
 
     /// Whether the step found things as they are to stay, and did nothing.
     pub fn is_quiet(self) -> bool {
-        matches!(
-            self,
-            Self::Noop(_) | Self::SkippedActive(_) | Self::SkippedPinned | Self::SkippedSubscribed | Self::Damaged
-        )
+        matches!(self, Self::Noop(_) | Self::SkippedActive(_) | Self::SkippedPinned | Self::SkippedSubscribed | Self::Damaged)
     }
 }
 

@@ -116,6 +116,8 @@ pub struct Summary {
     pub lane_lock_wait: Duration,
     /// From asking for the first lane lock to the end.
     pub lane_hold: Duration,
+    /// Whether the jobs did not fit into memory, and went to temporary files.
+    pub is_spilled: bool,
 }
 
 thread_local! {
@@ -255,11 +257,12 @@ impl<R: Results> Ingest<R> {
             );
         }
         let begun = Instant::now();
+        let is_spilled = self.spool.is_spilled();
         let (summary, held) = spi::connect(|session| self.write(session))?;
         self.spool.close();
         self.segments.close();
         let lane_hold = held.map_or(Duration::ZERO, |held| held.elapsed());
-        Ok((self.results, Summary { elapsed: self.opened.1.elapsed(), writing: begun.elapsed(), lane_hold, ..summary }))
+        Ok((self.results, Summary { elapsed: self.opened.1.elapsed(), writing: begun.elapsed(), lane_hold, is_spilled, ..summary }))
     }
 
     /// Returns when the first lane was asked for, if any was.

@@ -95,13 +95,9 @@ fn arguments(storage: &Storage, name: Option<&str>) -> [Argument; 3] {
 }
 
 fn run(work: impl FnOnce() -> Result<()>) -> Result<&'static str> {
-    let is_users = (1..=PATIENCE).contains(&server::lock_timeout());
-    match attempt(|| if is_users { work() } else { subtransaction::within(PATIENCE, work) }) {
+    match attempt(|| subtransaction::within(PATIENCE, work)) {
         Ok(done) => done.map(|()| "repaired"),
-        Err(failure) if failure.is_contention() => {
-            subtransaction::check_statement_timeout();
-            Ok("busy")
-        }
+        Err(failure) if failure.is_contention() => Ok("busy"),
         Err(failure) => failure.raise(),
     }
 }

@@ -8,7 +8,7 @@
 use crate::spi::{Argument, Rows, Session, View, argument};
 use crate::statements::Statement;
 use crate::storage::{Storage, quote};
-use crate::{lane_check, provision, sequence, server};
+use crate::{lane_check, provision, sequence, server, subtransaction};
 use awa_ingest_core::error::{Error, Result};
 use awa_ingest_core::lanes::{Lane, Lanes};
 use pgrx::direct_function_call_as_datum;
@@ -126,7 +126,8 @@ pub fn lock(name: &str) {
 /// Takes the advisory lock of a number, until the transaction ends.
 pub fn lock_number(key: i64) {
     // SAFETY: the function gets the one argument of its SQL signature.
-    unsafe { direct_function_call_as_datum(pg_sys::pg_advisory_xact_lock_int8, &[argument(key)]) };
+    let lock = || unsafe { direct_function_call_as_datum(pg_sys::pg_advisory_xact_lock_int8, &[argument(key)]) };
+    subtransaction::asking_for(key, lock);
 }
 
 /// Takes `count` consecutive values; the lane's lock is held. Both ways check the caller's privileges.

@@ -11,6 +11,7 @@ mod lastval;
 mod notify;
 mod results;
 mod savepoints;
+mod typing;
 mod unique_claims;
 mod unique_conflicts;
 mod unique_keys;

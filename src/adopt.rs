@@ -5,6 +5,7 @@ use crate::datum;
 use crate::entry::Call;
 use crate::functions::on_conflict;
 use crate::ingest::{Ingest, OnConflict, Place};
+use crate::memory::RowMemory;
 use crate::results::{self, Results};
 use crate::settings;
 use crate::spi::{self, Rows, Session, View, argument};
@@ -44,12 +45,14 @@ fn move_all(session: &Session, on_conflict: OnConflict) -> Result<[i64; 3]> {
     let mut adopted = Store::new(c"awa_ingest_adopted", &ADOPTED, settings::segment_memory());
     let mut waiting = session.open(Statement::Waiting, &Target::none(), &[argument(ingest.storage().ids()?)]);
     let mut ord = 0;
+    // Large args are read out of line, one row's at a time.
+    let mut memory = RowMemory::new();
     loop {
         let read = waiting.fetch(|rows| -> Result<usize> {
             for row in 0..rows.count {
                 ord += 1;
                 adopted.put([Some(Datum::from(ord)), rows.get::<i64>(row, 0).into_datum()]);
-                add(&mut ingest, rows, row)?;
+                memory.of_row(|| add(&mut ingest, rows, row))?;
             }
             Ok(rows.count)
         })?;
@@ -58,6 +61,7 @@ fn move_all(session: &Session, on_conflict: OnConflict) -> Result<[i64; 3]> {
         }
     }
     waiting.close();
+    memory.close();
     let (left, summary) = ingest.finish()?;
     remove(session, &adopted, &left);
     let (skipped, deferred) = (left.count, summary.deferred as i64);

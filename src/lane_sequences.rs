@@ -72,13 +72,9 @@ fn arguments(storage: &Storage, name: Option<&str>) -> [Argument; 3] {
 
 fn run(statements: &[String]) -> &'static str {
     let work = || spi::connect(|session| statements.iter().for_each(|statement| session.run_once(statement)));
-    let is_users = (1..=PATIENCE).contains(&server::lock_timeout());
-    match attempt(|| if is_users { work() } else { subtransaction::within(PATIENCE, work) }) {
+    match attempt(|| subtransaction::within(PATIENCE, work)) {
         Ok(()) => "repaired",
-        Err(failure) if failure.is_contention() => {
-            subtransaction::check_statement_timeout();
-            "busy"
-        }
+        Err(failure) if failure.is_contention() => "busy",
         Err(failure) => failure.raise(),
     }
 }

@@ -267,6 +267,10 @@ statements! {
     ExtensionIdentity "extension_identity" [];
     /// Whether roles own the extension.
     Owned "owned" [OIDARRAYOID];
+    /// Whether the caller may drop extensions, schemas and what roles own.
+    MayDrop "may_drop" [TEXTARRAYOID, TEXTARRAYOID, OIDARRAYOID];
+    /// Tables and sequences of the extension, in the order of writers.
+    OwnRelations "own_relations" [];
     /// Whether the embedded storage has undelivered jobs.
     Undelivered "undelivered" [];
 }

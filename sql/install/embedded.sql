@@ -165,7 +165,7 @@ $$;
 -- A head brings its sequence: new lanes get one, and one that pg_dump restored is tied to the head again, so that it goes with the
 -- extension. (pg_dump keeps the sequences, but not whose they are, since the tables belong to the extension.)
 CREATE FUNCTION awa_ingest.lane_sequence() RETURNS trigger
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET default_tablespace = '' AS $$
 DECLARE
     side CONSTANT text := TG_ARGV[0];
     owned_by CONSTANT text := format('OWNED BY awa_ingest.%I.seq_name', TG_TABLE_NAME);

@@ -23,9 +23,13 @@ BEGIN
 
     EXECUTE format('GRANT USAGE ON SCHEMA awa, awa_ingest, %s TO %s', storage, grantee);
     EXECUTE format('GRANT EXECUTE ON FUNCTION
-        awa.enqueue(text, jsonb, text, smallint, smallint, timestamptz, jsonb, text[], jsonb, text),
+        awa.enqueue(text, jsonb, text, integer, integer, timestamptz, jsonb, text[], anycompatible, text, text),
+        awa.enqueue(varchar, awa_ingest.json_text, text, bigint, bigint, timestamptz, awa_ingest.json_text, text[], anycompatible, text, text),
+        awa.enqueue_batch(text, text),
+        awa.enqueue_batch(json, text),
         awa.enqueue_batch(jsonb, text),
-        awa.enqueue_columns(text[], jsonb[], text[], smallint[], smallint[], timestamptz[], jsonb[], jsonb[], bytea[], text[], bytea[], text),
+        awa.enqueue_columns(
+            text[], anycompatiblearray, text[], integer[], integer[], timestamptz[], jsonb[], jsonb[], bytea[], text[], bytea[], text),
         awa.enqueue_csv(bytea, text, boolean, text, text, text[]),
         awa.enqueue_csv(text, text, boolean, text, text, text[]),
         awa.last_ingest(),

@@ -1,9 +1,13 @@
 //! The one error type of the extension: what was wrong, with which job, under which SQLSTATE, and what to do about it.
 
+mod advice;
 mod fault;
+mod place;
 
+pub use advice::TABLE_OPTIONS;
 pub use fault::Fault;
 pub(crate) use fault::excerpt;
+pub use place::Place;
 
 use crate::csv::CsvFault;
 use crate::jsonb::Corrupt;
@@ -19,15 +23,6 @@ pub const UNIQUE_CONSTRAINT: &str = "idx_awa_jobs_unique";
 const COMPAT: &str = "awa.insert_job_compat";
 
 const CORRUPT: &str = "jsonb value does not follow PostgreSQL's format";
-
-/// A place in CSV.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    /// The line, from 1.
-    pub line: u64,
-    /// The column's name, where the error is about one.
-    pub column: Option<&'static str>,
-}
 
 /// Everything the extension reports to its user.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -140,6 +135,12 @@ pub enum Error {
     NotServed(&'static str, &'static str),
     /// An argument of an administrative function is out of range.
     InvalidArgument(String),
+    /// The argument `columns` of `awa.enqueue_csv` names a column that no job has.
+    UnknownCsvColumn(String),
+    /// An argument whose type the call decides has one that it cannot be read from: argument, and the types it may have.
+    ArgumentType(&'static str, &'static str),
+    /// A request is larger than a `jsonb` can be: what the server said.
+    RequestTooLarge(String),
     /// Text is not UTF-8, which the database's encoding promises.
     Encoding,
     /// Dropping the extension would drop jobs that nobody has worked.
@@ -170,7 +171,7 @@ impl Error {
                 "55000"
             }
             Self::NotOwner(_) | Self::NotOwnerOfSequence(_) | Self::MayNotMaintain => "42501",
-            Self::UnknownTask(_) | Self::NotMaintained(_) => "22023",
+            Self::UnknownTask(_) | Self::NotMaintained(_) | Self::UnknownCsvColumn(_) => "22023",
             Self::KeptSnapshot => "0A000",
             Self::Standby => "25006",
             Self::NoWorkerSlot => "53400",
@@ -180,7 +181,8 @@ impl Error {
             Self::WriteOnlyTable(_) | Self::VirtualColumn(_) => "0A000",
             Self::StorageChanged => "40001",
             Self::UnknownColumn(_) => "42703",
-            Self::ColumnType(..) => "42804",
+            Self::ColumnType(..) | Self::ArgumentType(..) => "42804",
+            Self::RequestTooLarge(_) => "54000",
             Self::UnknownOption(_) => "HV00D",
             Self::Option(_, fault) => fault.sqlstate(),
             Self::OutcomeForgotten => "54000",
@@ -250,6 +252,9 @@ impl Error {
             }
             Self::NotAnArray => Some("Pass a JSON array of job objects; awa.enqueue takes a single job."),
             Self::OnConflict(_) => Some("on_conflict is 'error' or 'skip'."),
+            Self::RequestTooLarge(_) => Some(
+                "COPY awa.ingest FROM takes jobs of any number, and awa.enqueue_csv up to 1 GB of text; or send several batches.",
+            ),
             Self::ArrayLength(..) => Some("An array is NULL, has one element for all jobs, or one element a job."),
             Self::UnknownStorage(_) => {
                 Some("This version of awa_ingest knows awa 0.6.9 (schema version 40). Run awa's migrations, or upgrade awa_ingest.")
@@ -268,6 +273,10 @@ impl Error {
             Self::WriteOnlyTable(_) => Some(
                 "Jobs are in awa.jobs, or without awa in awa_ingest.ready_entries and deferred_jobs; awa.last_ingest() has the ids of this \
                       session's last COPY or INSERT.",
+            ),
+            Self::UnknownCsvColumn(_) => Some(
+                "Columns are kind, queue, args, state, priority, max_attempts, run_at, metadata, tags, unique_key, unique_states, \
+                 ordering_key and uniqueness.",
             ),
             Self::UnknownColumn(_) => Some(
                 "Columns are kind, queue, args, state, priority, max_attempts, run_at, metadata, tags, unique_key, unique_states, \
@@ -307,15 +316,6 @@ impl Error {
     }
 }
 
-impl Display for Place {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self.column {
-            Some(column) => write!(f, "CSV line {}, column {column}", self.line),
-            None => write!(f, "CSV line {}", self.line),
-        }
-    }
-}
-
 impl Display for Error {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
@@ -338,6 +338,9 @@ impl Display for Error {
             Self::WriteOnlyTable(name) => write!(f, "foreign table \"{name}\" is write-only: it takes INSERT and COPY FROM"),
             Self::UnknownColumn(name) => write!(f, "jobs have no column \"{name}\""),
             Self::ColumnType(name, types) => write!(f, "column \"{name}\" must be of type {types}"),
+            Self::UnknownCsvColumn(name) => write!(f, "columns has an unknown column \"{}\"", excerpt(name)),
+            Self::ArgumentType(name, types) => write!(f, "argument \"{name}\" must be of type {types}"),
+            Self::RequestTooLarge(what) => f.write_str(what),
             Self::VirtualColumn(name) => write!(f, "column \"{name}\" is generated when it is read, and jobs are only written"),
             Self::UnknownOption(name) => write!(f, "unknown option \"{name}\""),
             Self::Option(name, fault) => write!(f, "option \"{name}\": {fault}"),

@@ -29,7 +29,7 @@ fn jobs() -> Value {
 }
 
 async fn enqueue(client: &Client, jobs: &Value) -> Result<u64, Failure> {
-    client.execute("SELECT awa.enqueue_batch($1)", &[jobs]).await.map_err(Failure::from)
+    client.execute("SELECT awa.enqueue_batch($1::jsonb)", &[jobs]).await.map_err(Failure::from)
 }
 
 async fn stored(client: &Client, storage: Storage) -> Vec<Value> {

@@ -10,6 +10,7 @@ mod inputs;
 mod notify;
 mod results;
 mod savepoints;
+mod typing;
 mod unique_claims;
 mod unique_conflicts;
 mod unique_keys;

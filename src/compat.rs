@@ -2,6 +2,7 @@
 //! row as well; the stored payload is awa's compact one.
 
 use crate::arguments::{self, text_array};
+use crate::before_commit;
 use crate::datum::Arena;
 use crate::entry::Call;
 use crate::ingest_stats;
@@ -194,6 +195,7 @@ fn into_canonical(call: &Call, storage: &Storage, state: &str) -> Result<Datum> 
         "scheduled" | "retryable" => Statement::CanonicalScheduledJob,
         _ => Statement::CanonicalHotJob,
     };
+    before_commit::remember(storage, None);
     let row = spi::connect(|session| {
         session.query(statement, &storage.target, &arguments, View::Write, |rows| {
             (rows.count == 1).then(|| std::array::from_fn(|column| rows.datum(0, column as i32)))

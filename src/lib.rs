@@ -10,6 +10,7 @@ mod arguments;
 mod attach;
 mod authority;
 mod batch;
+mod before_commit;
 mod catalog;
 mod changes;
 mod claims;
@@ -47,6 +48,7 @@ mod server;
 mod settings;
 mod shared;
 mod single;
+mod small_table;
 mod spi;
 mod spool;
 mod statements;
@@ -80,6 +82,7 @@ pub extern "C-unwind" fn _PG_init() {
     storage::watch_catalog();
     last::watch_transactions();
     changes::watch();
+    before_commit::watch();
     workers::watch_transactions();
     if server::is_preloading() {
         shared::register();

@@ -13,4 +13,5 @@ mod engine;
 mod lookup;
 mod privileges;
 mod row_security;
+mod settings;
 mod workable;

@@ -10,6 +10,7 @@ mod arguments;
 mod attach;
 mod authority;
 mod batch;
+mod before_commit;
 mod cancellation;
 mod catalog;
 mod changes;
@@ -54,6 +55,7 @@ mod server;
 mod settings;
 mod shared;
 mod single;
+mod small_table;
 mod spi;
 mod spool;
 mod statements;
@@ -89,6 +91,7 @@ pub extern "C-unwind" fn _PG_init() {
     storage::watch_catalog();
     last::watch_transactions();
     changes::watch();
+    before_commit::watch();
     workers::watch_transactions();
     if server::is_preloading() {
         shared::register();

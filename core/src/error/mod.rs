@@ -93,6 +93,17 @@ pub enum Error {
     NoLanes,
     /// While jobs streamed in, another storage became the active one.
     StorageChanged,
+    /// Before the commit another storage is the active one than that which the transaction enqueued into.
+    StorageLeft,
+    /// Since the transaction enqueued, the ring has turned to where its jobs are: slot and generation of these, and the ring's generation.
+    RingTurned {
+        /// The slot.
+        slot: i32,
+        /// The generation that the jobs were written under.
+        generation: i64,
+        /// The generation that the ring is at.
+        now: i64,
+    },
     /// A foreign table was read, or its rows changed: its name.
     WriteOnlyTable(String),
     /// A column of a foreign table has a name that no job has.
@@ -183,7 +194,7 @@ impl Error {
             Self::BitLength(_) => "22026",
             Self::Misfit(_) => "55000",
             Self::WriteOnlyTable(_) | Self::VirtualColumn(_) => "0A000",
-            Self::StorageChanged => "40001",
+            Self::StorageChanged | Self::StorageLeft | Self::RingTurned { .. } => "40001",
             Self::UnknownColumn(_) => "42703",
             Self::ColumnType(..) | Self::ArgumentType(..) => "42804",
             Self::RequestTooLarge(_) => "54000",
@@ -242,6 +253,9 @@ impl Error {
             Self::Job { fault: Fault::Timestamp(_, reason), .. } => Some(reason.clone()),
             Self::Damaged(damage) => damage.detail(),
             Self::At { error, .. } => error.detail(),
+            Self::RingTurned { slot, generation, now } => Some(format!(
+                "Its jobs are of generation {generation} in slot {slot}; the ring is at generation {now}, and a prune of the slot would take them."
+            )),
             _ => None,
         }
     }
@@ -275,6 +289,8 @@ impl Error {
             }
             Self::StillAttached => Some("SELECT awa_ingest.detach() gives awa its own function back."),
             Self::StorageChanged => Some("Send the jobs again."),
+            Self::StorageLeft => Some("Run the transaction again: its jobs then go where they are worked."),
+            Self::RingTurned { .. } => Some("Run the transaction again, and enqueue nearer to its end where it takes so long."),
             Self::WriteOnlyTable(_) => Some(
                 "Jobs are in awa.jobs, or without awa in awa_ingest.ready_entries and deferred_jobs; awa.last_ingest() has the ids of this \
                       session's last COPY or INSERT.",
@@ -340,6 +356,10 @@ impl Display for Error {
                 write!(f, "the queue storage has a shape that awa_ingest does not know: {what}")
             }
             Self::StorageChanged => f.write_str("another queue storage became active while jobs streamed in"),
+            Self::StorageLeft => f.write_str("another queue storage became active before the transaction that enqueued committed"),
+            Self::RingTurned { .. } => {
+                f.write_str("the ring of the queue storage made a whole turn since the transaction enqueued")
+            }
             Self::WriteOnlyTable(name) => write!(f, "foreign table \"{name}\" is write-only: it takes INSERT and COPY FROM"),
             Self::UnknownColumn(name) => write!(f, "jobs have no column \"{name}\""),
             Self::ColumnType(name, types) => write!(f, "column \"{name}\" must be of type {types}"),

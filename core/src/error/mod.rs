@@ -383,12 +383,7 @@ impl Display for Error {
             Self::StillAttached => write!(f, "cannot drop extension awa_ingest: it stands in for {COMPAT}"),
             Self::Damaged(damage) => damage.fmt(f),
             Self::DamagedLane(lane, what) => write!(f, "lane {lane} is damaged: {what}"),
-            Self::LostSequence(lane, side) => {
-                write!(
-                    f,
-                    "lane {lane} has lost its {side} sequence, and a new one would begin below positions that were handed out"
-                )
-            }
+            Self::LostSequence(lane, side) => damage::lost(f, lane, side),
             Self::NotOwnerOfSequence(name) => write!(f, "must be owner of sequence {name}"),
             Self::BeyondRepair(name, what) => write!(f, "sequence \"{name}\" has no safe repair: {what}"),
             Self::ClaimsHidden => f.write_str("unique keys can be neither claimed nor seen to be claimed"),

@@ -330,7 +330,7 @@ impl Error {
             Self::NotServed(_, hint) => Some(hint),
             Self::UndeliveredJobs => Some(
                 "Work the jobs first, or move them into awa's storage with awa_ingest.adopt(), or SET awa_ingest.allow_drop = on to lose \
-                 them.",
+                 them. For pg_restore --clean, which drops what it restores, set PGOPTIONS='-c awa_ingest.allow_drop=on'.",
             ),
             _ => None,
         }

@@ -5,6 +5,7 @@ mod awa_parity;
 mod awa_worker;
 mod catalog;
 mod coexistence;
+mod discard;
 mod drop_race;
 mod embedded_drop;
 mod embedded_dump;

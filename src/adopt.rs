@@ -5,6 +5,7 @@ use crate::datum;
 use crate::entry::Call;
 use crate::functions::on_conflict;
 use crate::ingest::{Ingest, OnConflict, Place};
+use crate::memory::RowMemory;
 use crate::results::{self, Results};
 use crate::server;
 use crate::settings;
@@ -46,12 +47,14 @@ fn move_all(session: &Session, on_conflict: OnConflict) -> Result<[i64; 3]> {
     let mut adopted = Store::new(c"awa_ingest_adopted", &ADOPTED, settings::segment_memory());
     let mut waiting = session.open(Statement::Waiting, &Target::none(), &[argument(ingest.storage().ids()?)]);
     let (mut ord, mut stale) = (0, 0);
+    // Large args are read out of line, one row's at a time.
+    let mut memory = RowMemory::new();
     loop {
         let read = waiting.fetch(|rows| -> Result<usize> {
             for row in 0..rows.count {
                 ord += 1;
                 adopted.put([Some(Datum::from(ord)), rows.get::<i64>(row, 0).into_datum()]);
-                stale += u64::from(add(&mut ingest, rows, row)?);
+                stale += u64::from(memory.of_row(|| add(&mut ingest, rows, row))?);
             }
             Ok(rows.count)
         })?;
@@ -60,6 +63,7 @@ fn move_all(session: &Session, on_conflict: OnConflict) -> Result<[i64; 3]> {
         }
     }
     waiting.close();
+    memory.close();
     if stale > 0 {
         pgrx::notice!(
             "{stale} available jobs were due more than 22 days from now: they are due now, since awa cannot reckon their age"

@@ -2,10 +2,12 @@
 //! row as well; the stored payload is awa's compact one.
 
 use crate::arguments::{self, text_array};
+use crate::before_commit;
 use crate::datum::Arena;
 use crate::entry::Call;
 use crate::ingest_stats;
 use crate::jobs::{self, Row, RowType};
+use crate::lane_check;
 use crate::seen::Seen;
 use crate::server;
 use crate::single::{self, Single};
@@ -196,9 +198,12 @@ fn into_canonical(call: &Call, storage: &Storage, state: &str) -> Result<Datum> 
         "scheduled" | "retryable" => Statement::CanonicalScheduledJob,
         _ => Statement::CanonicalHotJob,
     };
+    before_commit::remember(storage, None);
     let row = spi::connect(|session| {
-        session.query(statement, &storage.target, &arguments, View::Write, |rows| {
-            (rows.count == 1).then(|| std::array::from_fn(|column| rows.datum(0, column as i32)))
+        lane_check::explained(storage, || {
+            session.query(statement, &storage.target, &arguments, View::Write, |rows| {
+                (rows.count == 1).then(|| std::array::from_fn(|column| rows.datum(0, column as i32)))
+            })
         })
     });
     let row = row.ok_or_else(|| Error::RowsLeftOut("jobs_hot or scheduled_jobs".into(), 1))?;

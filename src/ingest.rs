@@ -12,6 +12,7 @@
 //! No connection to the server's programming interface stays open between jobs: a COPY takes as long as its client likes, and other
 //! statements run in between.
 
+use crate::before_commit;
 use crate::catalog::QueueCatalog;
 use crate::claims::{self, Losers};
 use crate::direct::Common;
@@ -22,7 +23,7 @@ use crate::server::{self, Ids};
 use crate::spi::{self, Session, View};
 use crate::spool::{Segments, Spool, Spooled};
 use crate::storage::{Engine, Mode, Storage, Version};
-use crate::{input, lanes, notify, ring, subtransaction, write};
+use crate::{input, lane_check, lanes, notify, ring, subtransaction, write};
 use awa_ingest_core::error::{Error, Fault, Result};
 use awa_ingest_core::job::{Draft, InitialState, Job, RunAt};
 use awa_ingest_core::lanes::Lanes;
@@ -116,6 +117,8 @@ pub struct Summary {
     pub lane_lock_wait: Duration,
     /// From asking for the first lane lock to the end.
     pub lane_hold: Duration,
+    /// Whether the jobs did not fit into memory, and went to temporary files.
+    pub is_spilled: bool,
 }
 
 thread_local! {
@@ -258,11 +261,12 @@ impl<R: Results> Ingest<R> {
             );
         }
         let begun = Instant::now();
+        let is_spilled = self.spool.is_spilled();
         let (summary, held) = spi::connect(|session| self.write(session))?;
         self.spool.close();
         self.segments.close();
         let lane_hold = held.map_or(Duration::ZERO, |held| held.elapsed());
-        Ok((self.results, Summary { elapsed: self.opened.1.elapsed(), writing: begun.elapsed(), lane_hold, ..summary }))
+        Ok((self.results, Summary { elapsed: self.opened.1.elapsed(), writing: begun.elapsed(), lane_hold, is_spilled, ..summary }))
     }
 
     /// Returns when the first lane was asked for, if any was.
@@ -286,10 +290,15 @@ impl<R: Results> Ingest<R> {
         let summary =
             Summary { jobs: self.jobs, deferred, lanes: locked.len(), lane_lock_wait: locked.waited, ..Summary::default() };
         let held = (locked.len() > 0).then_some(begun);
-        match self.storage.engine {
-            Engine::QueueStorage => self.write_queue_storage(session, &locked, now)?,
-            Engine::Canonical => write::canonical(session, &self.storage, now, jobs - deferred, deferred)?,
-        }
+        let storage = self.storage.clone();
+        lane_check::explained(&storage, || match storage.engine {
+            Engine::QueueStorage => self.write_queue_storage(session, &locked, now),
+            Engine::Canonical if jobs > 0 => {
+                before_commit::remember(&storage, None);
+                write::canonical(session, &storage, now, jobs - deferred, deferred)
+            }
+            Engine::Canonical => Ok(()),
+        })?;
         self.results.written(session, &self.storage, now)?;
         if let Some(tally) = self.tally.take() {
             tally.count(&self.storage, &self.router, &self.lanes, &self.waits);
@@ -320,11 +329,13 @@ impl<R: Results> Ingest<R> {
             let position = ring::current(session, &self.storage)?;
             // Behind the last lock that is waited for.
             let starts = locked.reserve(&self.lanes);
+            before_commit::remember(&self.storage, Some((position.slot, position.generation)));
             let common = Common { slot: position.slot, generation: position.generation, starts, now };
             write::ready(session, &position, &self.spool, common, ready, self.segments.count)?;
             notify::queues(&self.router, &self.lanes);
         }
         if self.deferred > 0 {
+            before_commit::remember(&self.storage, None);
             write::deferred(session, &self.storage, now, self.deferred)?;
         }
         Ok(())

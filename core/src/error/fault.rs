@@ -33,6 +33,10 @@ pub enum Fault {
     Metadata,
     /// Uniqueness options that make no sense.
     Uniqueness(String),
+    /// An option of `unique` that there is not.
+    UnknownUniqueOption(String),
+    /// A state in `unique` that no job has.
+    UnknownUniqueState(String),
     /// A given key that is empty or too long: its bytes.
     KeyLength(usize),
     /// States of a key without the key.
@@ -85,6 +89,7 @@ impl Fault {
             Self::MissingKind => "23502",
             Self::KindLength(_) | Self::QueueLength(_) | Self::Priority(_) | Self::MaxAttempts(_) | Self::TagCount(_) => "23514",
             Self::NotAnObject | Self::UnknownKey(_) | Self::WrongType(..) | Self::State(_) => "22023",
+            Self::UnknownUniqueOption(_) | Self::UnknownUniqueState(_) => "22023",
             Self::Metadata | Self::Uniqueness(_) | Self::KeyLength(_) | Self::StatesWithoutKey => "22023",
             Self::Hex(..) | Self::Bits(_) | Self::NotAnInteger(..) => "22P02",
             Self::Csv(fault) => fault.sqlstate(),
@@ -108,7 +113,7 @@ impl Fault {
             Self::TagCount(_) => Some("tags"),
             Self::State(_) => Some("state"),
             Self::Metadata => Some("metadata"),
-            Self::Uniqueness(_) => Some("uniqueness"),
+            Self::Uniqueness(_) | Self::UnknownUniqueOption(_) | Self::UnknownUniqueState(_) => Some("uniqueness"),
             Self::KeyLength(_) => Some("unique_key"),
             Self::Bits(_) | Self::StatesWithoutKey => Some("unique_states"),
             Self::UnreadableTime(_) | Self::FarTime | Self::Timestamp(..) => Some("run_at"),
@@ -138,11 +143,14 @@ impl Fault {
     pub(super) fn hint(&self) -> Option<&'static str> {
         match self {
             Self::UnknownKey(_) => Some(
-                "A job has kind, queue, args, state, priority, max_attempts, run_at, metadata, tags, unique, unique_key, \
+                "A job has kind, queue, args, state, priority, max_attempts, run_at, metadata, tags, unique (or uniqueness), unique_key, \
                  unique_states and ordering_key.",
             ),
             Self::State(_) => Some("A new job is available, scheduled or retryable."),
-            Self::Uniqueness(_) | Self::KeyLength(_) | Self::StatesWithoutKey => Some(
+            Self::UnknownUniqueState(_) => {
+                Some("States are scheduled, available, running, completed, retryable, failed, cancelled and waiting_external.")
+            }
+            Self::UnknownUniqueOption(_) | Self::Uniqueness(_) | Self::KeyLength(_) | Self::StatesWithoutKey => Some(
                 "Uniqueness is true, an object with by_queue, by_args, by_period and states, or an object with unique_key and \
                  unique_states.",
             ),
@@ -193,6 +201,8 @@ impl Display for Fault {
             Self::State(state) => write!(f, "unsupported initial state \"{}\"", excerpt(state)),
             Self::Metadata => f.write_str("metadata must be a JSON object"),
             Self::Uniqueness(what) => write!(f, "bad uniqueness: {what}"),
+            Self::UnknownUniqueOption(name) => write!(f, "bad uniqueness: unknown option \"{}\"", excerpt(name)),
+            Self::UnknownUniqueState(name) => write!(f, "bad uniqueness: unknown state \"{}\"", excerpt(name)),
             Self::KeyLength(n) => write!(f, "bad uniqueness: unique_key must have 1 to {KEY_LIMIT} bytes, and has {n}"),
             Self::StatesWithoutKey => f.write_str("bad uniqueness: unique_states without unique_key"),
             Self::Hex(key, text) => write!(f, "{key} is not hexadecimal: \"{}\"", excerpt(text)),

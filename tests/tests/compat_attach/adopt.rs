@@ -36,7 +36,7 @@ async fn fill(client: &Client) {
     for slot in 0..3 {
         run(client, &format!("UPDATE awa_ingest.queue_ring_state SET current_slot = {slot}, generation = {slot}")).await;
         let batch: Value = (0..60).map(|n| job(slot * 60 + n)).collect();
-        client.execute("SELECT awa.enqueue_batch($1)", &[&batch]).await.expect("awa.enqueue_batch");
+        client.execute("SELECT awa.enqueue_batch($1::jsonb)", &[&batch]).await.expect("awa.enqueue_batch");
     }
 }
 
@@ -201,11 +201,11 @@ async fn keys_that_are_taken() {
         let mut deferred = unique(3);
         deferred["run_at"] = json!("2041-01-01");
         let batch = json!([{"kind": "once", "args": 0}, unique(1), unique(2), deferred, unique(4)]);
-        client.execute("SELECT awa.enqueue_batch($1)", &[&batch]).await.unwrap();
+        client.execute("SELECT awa.enqueue_batch($1::jsonb)", &[&batch]).await.unwrap();
         db.migrate_awa().await;
         run(&client, FINALISE).await;
         run(&client, &engine(state)).await;
-        client.execute("SELECT awa.enqueue_batch($1)", &[&json!([unique(2), unique(3)])]).await.unwrap();
+        client.execute("SELECT awa.enqueue_batch($1::jsonb)", &[&json!([unique(2), unique(3)])]).await.unwrap();
 
         let jobs = kept(&client, "awa_ingest").await;
         let refused = failure(try_adopt(&client, "error").await);
@@ -269,7 +269,7 @@ async fn jobs_that_waited_for_weeks_are_due_now() {
         let times = ["2001-01-01", "2001-01-02", "yesterday", "4714-11-24 BC", "2099-01-01"];
         let batch: Value =
             times.iter().map(|time| json!({"kind": "k", "state": "available", "run_at": time, "args": time})).collect();
-        client.execute("SELECT awa.enqueue_batch($1)", &[&batch]).await.unwrap();
+        client.execute("SELECT awa.enqueue_batch($1::jsonb)", &[&batch]).await.unwrap();
         db.migrate_awa().await;
         run(&client, FINALISE).await;
         run(&client, &engine(state)).await;

@@ -32,7 +32,7 @@ impl Way {
         match self {
             Self::Batch => {
                 let batch: Value = rows.iter().map(Row::object).collect();
-                answer(client.query("SELECT * FROM awa.enqueue_batch($1, $2)", &[&batch, &on_conflict]).await, self)
+                answer(client.query("SELECT * FROM awa.enqueue_batch($1::jsonb, $2)", &[&batch, &on_conflict]).await, self)
             }
             Self::Copy(format) => {
                 let read = copy_rows(client, table, format, rows).await.unwrap_or_else(|error| panic!("{self:?}: {error:?}"));

@@ -29,7 +29,7 @@ fn jobs() -> Value {
 }
 
 async fn enqueue(client: &Client, jobs: &Value) -> Result<u64, Failure> {
-    client.execute("SELECT awa.enqueue_batch($1)", &[jobs]).await.map_err(Failure::from)
+    client.execute("SELECT awa.enqueue_batch($1::jsonb)", &[jobs]).await.map_err(Failure::from)
 }
 
 async fn stored(client: &Client, storage: Storage) -> Vec<Value> {
@@ -133,5 +133,30 @@ async fn columns_of_the_owner_get_their_defaults() {
         client.execute("SELECT awa.enqueue('four')", &[]).await.unwrap();
         let found = rows(&client, &format!("(SELECT note, size FROM {table})"), &[]).await;
         assert_eq!(found, [json!({"note": "noted", "size": 4})], "{storage:?}");
+    }
+}
+
+/// The embedded tables' triggers for replicas keep nobody from the direct path but sessions that are replicas.
+#[tokio::test(flavor = "multi_thread")]
+async fn triggers_for_replicas_are_not_in_the_way() {
+    for storage in Storage::BOTH {
+        let client = storage.db().await.connect().await;
+        let sql = format!(
+            "CREATE FUNCTION is_direct(text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
+             DECLARE context text;
+             BEGIN
+                 GET DIAGNOSTICS context = PG_CONTEXT;
+                 RETURN context !~ 'INSERT INTO';
+             END $$;
+             ALTER TABLE {} ADD CONSTRAINT is_direct CHECK (is_direct(kind))",
+            storage.table(SLOT)
+        );
+        client.batch_execute(&sql).await.unwrap();
+        enqueue(&client, &json!([{"kind": "step"}])).await.unwrap_or_else(|error| panic!("{storage:?}: {error:?}"));
+        if storage == Storage::Embedded {
+            client.batch_execute("SET session_replication_role = replica").await.unwrap();
+            let refused = enqueue(&client, &json!([{"kind": "step"}])).await.map_err(|failure| failure.constraint);
+            assert_eq!(refused, Err("is_direct".into()));
+        }
     }
 }

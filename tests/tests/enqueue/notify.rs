@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tokio_postgres::Client;
 
 async fn enqueue(client: &Client, batch: Value) {
-    client.execute("SELECT awa.enqueue_batch($1, 'skip')", &[&batch]).await.expect("awa.enqueue_batch");
+    client.execute("SELECT awa.enqueue_batch($1::jsonb, 'skip')", &[&batch]).await.expect("awa.enqueue_batch");
 }
 
 /// A session that listens on the channels of several queues.

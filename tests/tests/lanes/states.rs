@@ -43,7 +43,7 @@ async fn enqueue_many(client: &Client, queue: &str, count: usize, more: Value) {
         job
     };
     let batch: Value = (0..count).map(job).collect();
-    client.execute("SELECT FROM awa.enqueue_batch($1)", &[&batch]).await.expect(queue);
+    client.execute("SELECT FROM awa.enqueue_batch($1::jsonb)", &[&batch]).await.expect(queue);
 }
 
 /// Batches, single jobs, priorities, shards, stripes, given times, gaps of rolled back producers; deferred jobs wait elsewhere.

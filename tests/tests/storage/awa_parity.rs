@@ -186,7 +186,7 @@ async fn segments_break_where_run_at_changes() {
     let times = [&first, &first, &second, &first, &first];
     let batch: Value =
         times.iter().map(|day| json!({"kind": "k", "state": "available", "run_at": format!("{day}T00:00:00Z")})).collect();
-    client.query("SELECT * FROM awa.enqueue_batch($1)", &[&batch]).await.unwrap();
+    client.query("SELECT * FROM awa.enqueue_batch($1::jsonb)", &[&batch]).await.unwrap();
     let segments = "(SELECT first_lane_seq AS first, next_lane_seq AS next, first_run_at::date AS day FROM awa.ready_segments)";
     let expected = [
         json!({"day": first, "first": 1, "next": 3}),

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio_postgres::{Client, GenericClient};
 
 async fn enqueue(client: &Client, jobs: &Value) -> Vec<i64> {
-    let enqueued = client.query("SELECT job_id FROM awa.enqueue_batch($1) ORDER BY ord", &[jobs]).await;
+    let enqueued = client.query("SELECT job_id FROM awa.enqueue_batch($1::jsonb) ORDER BY ord", &[jobs]).await;
     enqueued.expect("enqueue_batch").into_iter().map(|row| row.get(0)).collect()
 }
 

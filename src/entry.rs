@@ -131,6 +131,8 @@ entry_points! {
     awa_ingest_last_ingest_jobs pg_finfo_awa_ingest_last_ingest_jobs => crate::last::last_ingest_jobs;
     awa_ingest_attach pg_finfo_awa_ingest_attach => crate::attach::attach;
     awa_ingest_adopt pg_finfo_awa_ingest_adopt => crate::adopt::adopt;
+    awa_ingest_discard pg_finfo_awa_ingest_discard => crate::discard::discard;
+    awa_ingest_discard_queue pg_finfo_awa_ingest_discard_queue => crate::discard::discard_queue;
     awa_ingest_detach pg_finfo_awa_ingest_detach => crate::attach::detach;
     awa_ingest_fdw_handler pg_finfo_awa_ingest_fdw_handler => crate::foreign::handler;
     awa_ingest_fdw_validator pg_finfo_awa_ingest_fdw_validator => crate::foreign::validate;

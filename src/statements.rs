@@ -151,6 +151,12 @@ statements! {
     DropSegments "drop_segments" [];
     /// Makes segments for what is left.
     LeftSegments "left_segments" [];
+    /// Keeps other discards away.
+    DiscardLock "discard_lock" [];
+    /// Removes a waiting job of the embedded storage.
+    Discard "discard" [INT8OID];
+    /// Removes those of a queue.
+    DiscardQueue "discard_queue" [TEXTARRAYOID];
     /// Whether the caller may provision lanes.
     MayProvision "may_provision" [];
     /// Whether a lane is complete.

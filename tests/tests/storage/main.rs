@@ -7,6 +7,7 @@ mod before_commit;
 mod catalog;
 mod coexistence;
 mod data_only;
+mod discard;
 mod drop_race;
 mod embedded_drop;
 mod embedded_dump;

@@ -12,6 +12,7 @@
 //! No connection to the server's programming interface stays open between jobs: a COPY takes as long as its client likes, and other
 //! statements run in between.
 
+use crate::before_commit;
 use crate::catalog::QueueCatalog;
 use crate::claims::{self, Losers};
 use crate::direct::Common;
@@ -22,7 +23,7 @@ use crate::server::{self, Ids};
 use crate::spi::{self, Session, View};
 use crate::spool::{Segments, Spool, Spooled};
 use crate::storage::{Engine, Mode, Storage, Version};
-use crate::{input, lanes, notify, ring, subtransaction, write};
+use crate::{input, lane_check, lanes, notify, ring, subtransaction, write};
 use awa_ingest_core::error::{Error, Fault, Result};
 use awa_ingest_core::job::{Draft, InitialState, Job, RunAt};
 use awa_ingest_core::lanes::Lanes;
@@ -77,8 +78,8 @@ pub struct Ingest<R> {
     waits: Waits,
     /// What is counted of each queue, if anything is.
     tally: Option<Tally>,
-    /// Ready jobs that are due too far from now for awa.
-    far: u64,
+    /// Jobs of awa's lanes that are available although they are due later.
+    early: u64,
 }
 
 /// A job that was taken in.
@@ -150,7 +151,7 @@ impl<R: Results> Ingest<R> {
             deferred: 0,
             waits: Waits::default(),
             tally: ingest_stats::is_on().then(Tally::default),
-            far: 0,
+            early: 0,
         })
     }
 
@@ -226,7 +227,10 @@ impl<R: Results> Ingest<R> {
             Mode::Embedded => workable::check_text(&job)?,
             Mode::Attached => {
                 workable::check(&job, run_at)?;
-                self.far += u64::from(workable::is_far(&job, run_at, self.opened.0));
+                if self.storage.engine == Engine::QueueStorage {
+                    workable::check_age(&job, run_at, self.opened.0)?;
+                    self.early += u64::from(workable::is_early(&job, run_at, self.opened.0));
+                }
             }
         }
         Ok((job, run_at))
@@ -250,10 +254,10 @@ impl<R: Results> Ingest<R> {
     /// Writes everything.
     pub fn finish(mut self) -> Result<(R, Summary)> {
         ROTOR.set(Some(self.router.rotor()));
-        if self.far > 0 {
+        if self.early > 0 {
             pgrx::warning!(
-                "{} available jobs have a run_at more than 22 days from now: awa 0.6.9 fails on queues with such jobs",
-                self.far
+                "{} available jobs have a run_at in the future: awa's workers take them at once; without a state they are scheduled",
+                self.early
             );
         }
         let begun = Instant::now();
@@ -286,10 +290,15 @@ impl<R: Results> Ingest<R> {
         let summary =
             Summary { jobs: self.jobs, deferred, lanes: locked.len(), lane_lock_wait: locked.waited, ..Summary::default() };
         let held = (locked.len() > 0).then_some(begun);
-        match self.storage.engine {
-            Engine::QueueStorage => self.write_queue_storage(session, &locked, now)?,
-            Engine::Canonical => write::canonical(session, &self.storage, now, jobs - deferred, deferred)?,
-        }
+        let storage = self.storage.clone();
+        lane_check::explained(&storage, || match storage.engine {
+            Engine::QueueStorage => self.write_queue_storage(session, &locked, now),
+            Engine::Canonical if jobs > 0 => {
+                before_commit::remember(&storage, None);
+                write::canonical(session, &storage, now, jobs - deferred, deferred)
+            }
+            Engine::Canonical => Ok(()),
+        })?;
         self.results.written(session, &self.storage, now)?;
         if let Some(tally) = self.tally.take() {
             tally.count(&self.storage, &self.router, &self.lanes, &self.waits);
@@ -320,11 +329,13 @@ impl<R: Results> Ingest<R> {
             let position = ring::current(session, &self.storage)?;
             // Behind the last lock that is waited for.
             let starts = locked.reserve(&self.lanes);
+            before_commit::remember(&self.storage, Some((position.slot, position.generation)));
             let common = Common { slot: position.slot, generation: position.generation, starts, now };
             write::ready(session, &position, &self.spool, common, ready, self.segments.count)?;
             notify::queues(&self.router, &self.lanes);
         }
         if self.deferred > 0 {
+            before_commit::remember(&self.storage, None);
             write::deferred(session, &self.storage, now, self.deferred)?;
         }
         Ok(())

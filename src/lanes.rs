@@ -5,11 +5,10 @@
 //! taken when the call can no longer start again.
 #![allow(unsafe_code)]
 
-use crate::provision;
 use crate::spi::{Argument, Rows, Session, View, argument};
 use crate::statements::Statement;
 use crate::storage::{Storage, quote};
-use crate::subtransaction;
+use crate::{lane_check, provision, sequence, server, subtransaction};
 use awa_ingest_core::error::{Error, Result};
 use awa_ingest_core::lanes::{Lane, Lanes};
 use pgrx::direct_function_call_as_datum;
@@ -73,7 +72,8 @@ pub fn lock_all(session: &Session, storage: &Storage, lanes: &Lanes, waits: &mut
     for index in lanes.in_order() {
         // A lane is created in its turn, not before the others are taken: creating locks it, too.
         let (sequence, name) = find(session, storage, lanes.get(index))?;
-        locked.waited += waits.lock(index, || lock(&name));
+        locked.waited += waits.lock(index, || lock(&lock_name(storage, &name)));
+        lane_check::check(session, storage, lanes.get(index), sequence, &name)?;
         locked.sequences.push((index, sequence));
     }
     Ok(locked)
@@ -83,16 +83,23 @@ pub fn lock_all(session: &Session, storage: &Storage, lanes: &Lanes, waits: &mut
 pub fn hold(session: &Session, storage: &Storage, lane: &Lane) -> Result<(Oid, Duration)> {
     let (sequence, name) = find(session, storage, lane)?;
     let asked = Instant::now();
-    lock(&name);
-    Ok((sequence, asked.elapsed()))
+    lock(&lock_name(storage, &name));
+    let waited = asked.elapsed();
+    lane_check::check(session, storage, lane, sequence, &name)?;
+    Ok((sequence, waited))
 }
 
-/// The lane's sequence and the name of its lock. The lane is made if it does not exist.
+/// The lane's sequence and its name. The lane is made if it does not exist.
 fn find(session: &Session, storage: &Storage, lane: &Lane) -> Result<(Oid, String)> {
     let name = sequence(session, storage, lane).map_or_else(|| provision(session, storage, lane), Ok)?;
     let damaged = || Error::DamagedLane(lane.to_string(), format!("sequence \"{name}\" is missing"));
     let sequence = storage.relation(&name).ok_or_else(damaged)?;
-    Ok((sequence, format!("{}.{}", storage.target.storage, quote(&name))))
+    Ok((sequence, name))
+}
+
+/// What the lock of a sequence of the storage is named after.
+pub fn lock_name(storage: &Storage, sequence: &str) -> String {
+    format!("{}.{}", storage.target.storage, quote(sequence))
 }
 
 /// The lane's sequence, if it has one now: the lane may be younger than the transaction's snapshot.
@@ -123,14 +130,30 @@ pub fn lock_number(key: i64) {
     subtransaction::asking_for(key, lock);
 }
 
-/// Takes `count` consecutive values; the lane's lock is held. Both calls check the caller's privileges.
+/// Takes `count` consecutive values; the lane's lock is held. Both ways check the caller's privileges.
+///
+/// nextval would make the lane's position what `lastval()` returns, in place of the id that the session last gave a row of its own. setval
+/// does not, and behind the lane's lock the next value is known. Without the right to UPDATE one value can be taken all the same.
 pub fn take(sequence: Oid, count: i64) -> i64 {
-    // SAFETY: nextval raises for anything that is no sequence; setval gets the two arguments of its SQL signature.
-    unsafe {
-        let first = pg_sys::nextval_internal(sequence, true);
-        if count > 1 {
-            direct_function_call_as_datum(pg_sys::setval_oid, &[argument(sequence), argument(first + count - 1)]);
+    take_from(sequence, sequence::position(sequence), count)
+}
+
+/// The same where the next value has been read behind the lane's lock.
+pub fn take_from(sequence: Oid, next: Option<i64>, count: i64) -> i64 {
+    let next = next.filter(|_| server::may(sequence, pg_sys::ACL_UPDATE));
+    let first = match next.and_then(|first| Some((first, first.checked_add(count - 1)?))) {
+        Some((first, last)) => {
+            sequence::set(sequence, last);
+            first
         }
-        first
-    }
+        None => {
+            let first = server::nextval(sequence);
+            if count > 1 {
+                sequence::set(sequence, first.saturating_add(count - 1));
+            }
+            first
+        }
+    };
+    lane_check::taken(sequence, first.saturating_add(count));
+    first
 }

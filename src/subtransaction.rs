@@ -11,7 +11,7 @@ use pgrx::PgTryBuilder;
 use pgrx::pg_sys::panic::{CaughtError, ErrorReportWithLevel};
 use pgrx::{PgSqlErrorCode, pg_sys};
 use std::cell::Cell;
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, c_char};
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
@@ -173,7 +173,7 @@ pub enum Failure {
 impl Failure {
     /// # Safety
     /// The error has just been caught, and the memory context outlives this.
-    unsafe fn of(error: CaughtError, memory: pg_sys::MemoryContext) -> Self {
+    pub unsafe fn of(error: CaughtError, memory: pg_sys::MemoryContext) -> Self {
         if !matches!(error, CaughtError::PostgresError(_)) {
             return Self::Rust(Box::new(error));
         }
@@ -197,12 +197,23 @@ impl Failure {
     pub fn message(&self) -> String {
         match self {
             // SAFETY: the copy that `of` made; the server's messages are C strings.
-            Self::Server(data) => unsafe {
-                let message = (**data).message;
-                if message.is_null() { String::new() } else { CStr::from_ptr(message).to_string_lossy().into_owned() }
-            },
+            Self::Server(data) => unsafe { string((**data).message).unwrap_or_default() },
             Self::Rust(error) => caught(error).message().to_owned(),
         }
+    }
+
+    /// Schema, table and name of the constraint that was violated, if it is about one.
+    pub fn constraint(&self) -> Option<(String, String, String)> {
+        let Self::Server(data) = self else { return None };
+        // SAFETY: the copy that `of` made.
+        unsafe { Some((string((**data).schema_name)?, string((**data).table_name)?, string((**data).constraint_name)?)) }
+    }
+
+    /// More about the cause; empty where nothing is said.
+    pub fn detail(&self) -> String {
+        let Self::Server(data) = self else { return String::new() };
+        // SAFETY: the copy that `of` made.
+        unsafe { string((**data).detail).unwrap_or_default() }
     }
 
     /// SQLSTATE and message.
@@ -240,6 +251,13 @@ impl Failure {
             }
         }
     }
+}
+
+/// # Safety
+/// A C string, or null.
+unsafe fn string(value: *const c_char) -> Option<String> {
+    // SAFETY: as the caller says.
+    unsafe { (!value.is_null()).then(|| CStr::from_ptr(value).to_string_lossy().into_owned()) }
 }
 
 /// What a caught error says, as far as pgrx copies it.

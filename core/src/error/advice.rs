@@ -13,8 +13,11 @@ pub const TABLE_OPTIONS: [&str; 8] =
     ["kind", "queue", "priority", "max_attempts", "uniqueness", "tags", "on_conflict", "batch_size"];
 
 impl Error {
-    /// The whole hint: what was probably meant, and what there is.
+    /// The whole hint: the statement that repairs it, or what was probably meant and what there is.
     pub fn advice(&self) -> Option<String> {
+        if let Some(statement) = self.repair() {
+            return Some(format!("{statement} repairs it."));
+        }
         match (self.meant(), self.hint()) {
             (Some(meant), Some(hint)) => Some(format!("Did you mean \"{meant}\"? {hint}")),
             (Some(meant), None) => Some(format!("Did you mean \"{meant}\"?")),
@@ -30,7 +33,7 @@ impl Error {
             Self::UnknownCsvColumn(name) | Self::UnknownColumn(name) => column(name),
             Self::UnknownOption(name) => closest(name, &TABLE_OPTIONS),
             Self::OnConflict(name) => closest(name, &["error", "skip"]),
-            Self::UnknownTask(name) => closest(name, &["statistics", "prune"]),
+            Self::UnknownTask(name) => closest(name, &["statistics", "prune", "lanes"]),
             _ => None,
         }
     }

@@ -7,6 +7,7 @@ mod direct_path;
 mod errors;
 mod hidden_claims;
 mod inputs;
+mod lastval;
 mod notify;
 mod results;
 mod savepoints;

@@ -1,5 +1,6 @@
 //! Lanes and the ring: who makes them, who waits for whom, and which job goes where.
 
+mod behind;
 mod cancelled;
 mod concurrency;
 mod creation;

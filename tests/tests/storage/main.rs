@@ -3,6 +3,7 @@
 mod authority;
 mod awa_parity;
 mod awa_worker;
+mod before_commit;
 mod catalog;
 mod coexistence;
 mod drop_race;

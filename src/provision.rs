@@ -51,9 +51,12 @@ pub fn for_writer(session: &Session, storage: &Storage, queue: &str, priority: i
     }
 }
 
+/// Schema, queue, priority and shard.
+type Lane = (Rc<str>, String, i16, i16);
+
 thread_local! {
     /// Lanes that this session is making.
-    static MAKING: RefCell<Vec<(Rc<str>, String, i16, i16)>> = const { RefCell::new(Vec::new()) };
+    static MAKING: RefCell<Vec<Lane>> = const { RefCell::new(Vec::new()) };
 }
 
 /// More lanes than triggers can sensibly have this session make within one another.

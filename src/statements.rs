@@ -79,6 +79,8 @@ statements! {
     Holder "holder" [BYTEAOID];
     /// Keys let go while they were being claimed.
     Unheld "unheld" [];
+    /// Foreign tables that a command made or changed.
+    CreatedForeignTables "created_foreign_tables" [];
     /// Jobs whose keys others hold.
     Losers "losers" [XIDOID];
     /// The first of them.

@@ -122,6 +122,8 @@ pub enum Error {
     OutcomeForgotten,
     /// A lane's bookkeeping is damaged: lane, and what is wrong.
     DamagedLane(String, String),
+    /// A trigger enqueues into the lane that the session is making, so that it would be made without end: lane.
+    LaneInTheMaking(String),
     /// A sequence hands out again what was handed out.
     Damaged(Damage),
     /// A lane in use has lost a sequence, and a new one would begin too low: lane, and `enqueue` or `claim`.
@@ -181,7 +183,7 @@ impl Error {
             Self::UniqueConflict { .. } => "23505",
             Self::NotAnArray | Self::OnConflict(_) | Self::InvalidArgument(_) => "22023",
             Self::ArrayLength(..) | Self::ArrayDimensions(_) => "22023",
-            Self::UnknownStorage(_) | Self::DamagedLane(..) => "55000",
+            Self::UnknownStorage(_) | Self::DamagedLane(..) | Self::LaneInTheMaking(_) => "55000",
             Self::ClaimsHidden | Self::RowsLeftOut(..) | Self::MixedOwners(_) => "55000",
             Self::LostSequence(..) | Self::BeyondRepair(..) | Self::Damaged(_) => "55000",
             Self::NoLanes
@@ -318,6 +320,10 @@ impl Error {
             Self::DamagedLane(..) => {
                 Some("Repair the lane before enqueueing to it: awa_ingest.provision_lane makes what is missing.")
             }
+            Self::LaneInTheMaking(_) => Some(
+                "Have the event trigger leave out commands in the storage's schema, or disable it and make the lane with \
+                 awa_ingest.provision_lane.",
+            ),
             Self::LostSequence(..) => Some("awa_ingest.lane_sequence_problems() says how it can be repaired."),
             Self::NotOwnerOfSequence(_) => {
                 Some("able_roles of awa_ingest.lane_sequence_problems() are the roles that can repair it.")
@@ -392,6 +398,7 @@ impl Display for Error {
             Self::StillAttached => write!(f, "cannot drop extension awa_ingest: it stands in for {COMPAT}"),
             Self::Damaged(damage) => damage.fmt(f),
             Self::DamagedLane(lane, what) => write!(f, "lane {lane} is damaged: {what}"),
+            Self::LaneInTheMaking(lane) => write!(f, "a trigger enqueues into lane {lane} while it is being made"),
             Self::LostSequence(lane, side) => damage::lost(f, lane, side),
             Self::NotOwnerOfSequence(name) => write!(f, "must be owner of sequence {name}"),
             Self::BeyondRepair(name, what) => write!(f, "sequence \"{name}\" has no safe repair: {what}"),

@@ -20,6 +20,7 @@ mod context;
 mod csv;
 mod datum;
 mod direct;
+mod discard;
 mod drop_guard;
 mod entry;
 mod foreign;
@@ -80,7 +81,8 @@ extension_sql_file!("../sql/install/ingest_stats.sql", name = "ingest_stats", re
 extension_sql_file!("../sql/install/lanes.sql", name = "lanes", requires = ["ingest_stats"]);
 extension_sql_file!("../sql/install/maintenance.sql", name = "maintenance", requires = ["lanes"]);
 extension_sql_file!("../sql/install/replication.sql", name = "replication", requires = ["maintenance"]);
-extension_sql_file!("../sql/install/grants.sql", name = "grants", requires = ["replication"]);
+extension_sql_file!("../sql/install/discard.sql", name = "discard", requires = ["replication"]);
+extension_sql_file!("../sql/install/grants.sql", name = "grants", requires = ["discard"]);
 extension_sql_file!("../sql/install/drop_guard.sql", name = "drop_guard", requires = ["grants"]);
 
 /// Runs once a process, when the library is loaded.

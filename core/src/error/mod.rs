@@ -73,6 +73,8 @@ pub enum Error {
     UnknownStorage(String),
     /// A function for databases with awa was called in one without.
     NoAwa,
+    /// The jobs are awa's, and so is removing them.
+    AwasJobs,
     /// `awa.insert_job_compat` is not the function that can be replaced: what is different.
     UnknownFunction(String),
     /// The caller must own `awa.insert_job_compat`: its owner.
@@ -120,6 +122,8 @@ pub enum Error {
     OutcomeForgotten,
     /// A lane's bookkeeping is damaged: lane, and what is wrong.
     DamagedLane(String, String),
+    /// A trigger enqueues into the lane that the session is making, so that it would be made without end: lane.
+    LaneInTheMaking(String),
     /// A sequence hands out again what was handed out.
     Damaged(Damage),
     /// A lane in use has lost a sequence, and a new one would begin too low: lane, and `enqueue` or `claim`.
@@ -179,12 +183,16 @@ impl Error {
             Self::UniqueConflict { .. } => "23505",
             Self::NotAnArray | Self::OnConflict(_) | Self::InvalidArgument(_) => "22023",
             Self::ArrayLength(..) | Self::ArrayDimensions(_) => "22023",
-            Self::UnknownStorage(_) | Self::DamagedLane(..) => "55000",
+            Self::UnknownStorage(_) | Self::DamagedLane(..) | Self::LaneInTheMaking(_) => "55000",
             Self::ClaimsHidden | Self::RowsLeftOut(..) | Self::MixedOwners(_) => "55000",
             Self::LostSequence(..) | Self::BeyondRepair(..) | Self::Damaged(_) => "55000",
-            Self::NoLanes | Self::NoAwa | Self::UnknownFunction(_) | Self::NothingSaved | Self::UnknownRow(_) | Self::NotInAwa => {
-                "55000"
-            }
+            Self::NoLanes
+            | Self::NoAwa
+            | Self::AwasJobs
+            | Self::UnknownFunction(_)
+            | Self::NothingSaved
+            | Self::UnknownRow(_)
+            | Self::NotInAwa => "55000",
             Self::NotOwner(_) | Self::NotOwnerOfSequence(_) | Self::MayNotMaintain => "42501",
             Self::UnknownTask(_) | Self::NotMaintained(_) | Self::UnknownCsvColumn(_) => "22023",
             Self::KeptSnapshot(_) => "0A000",
@@ -278,6 +286,7 @@ impl Error {
             Self::UnknownStorage(_) => {
                 Some("This version of awa_ingest knows awa 0.6.9 (schema version 40). Run awa's migrations, or upgrade awa_ingest.")
             }
+            Self::AwasJobs => Some("Cancel jobs of awa through one of its clients."),
             Self::NoAwa => Some("Install awa 0.6.9 and run its migrations first."),
             Self::UnknownFunction(_) => Some(
                 "This version of awa_ingest replaces the function of awa 0.6.9 (schema version 40) only. Run awa's migrations, or upgrade \
@@ -311,6 +320,10 @@ impl Error {
             Self::DamagedLane(..) => {
                 Some("Repair the lane before enqueueing to it: awa_ingest.provision_lane makes what is missing.")
             }
+            Self::LaneInTheMaking(_) => Some(
+                "Have the event trigger leave out commands in the storage's schema, or disable it and make the lane with \
+                 awa_ingest.provision_lane.",
+            ),
             Self::LostSequence(..) => Some("awa_ingest.lane_sequence_problems() says how it can be repaired."),
             Self::NotOwnerOfSequence(_) => {
                 Some("able_roles of awa_ingest.lane_sequence_problems() are the roles that can repair it.")
@@ -329,8 +342,9 @@ impl Error {
             Self::NoWorkerSlot => Some("Raise max_worker_processes."),
             Self::NotServed(_, hint) => Some(hint),
             Self::UndeliveredJobs => Some(
-                "Work the jobs first, or move them into awa's storage with awa_ingest.adopt(), or SET awa_ingest.allow_drop = on to lose \
-                 them.",
+                "Work the jobs first, move them into awa's storage with awa_ingest.adopt(), discard them with awa_ingest.discard_queue(), or SET \
+                 awa_ingest.allow_drop = on to lose them. For pg_restore --clean, which drops what it restores, set \
+                 PGOPTIONS='-c awa_ingest.allow_drop=on'.",
             ),
             _ => None,
         }
@@ -371,6 +385,7 @@ impl Display for Error {
             Self::Option(name, fault) => write!(f, "option \"{name}\": {fault}"),
             Self::OutcomeForgotten => f.write_str("the ids of the last COPY or INSERT are too scattered to be remembered"),
             Self::NoLanes => f.write_str("awa's canonical engine is active, and has no lanes"),
+            Self::AwasJobs => f.write_str("jobs of this database are in awa's storage, and discard is for the extension's own"),
             Self::NoAwa => f.write_str("awa is not installed in this database"),
             Self::UnknownFunction(what) => write!(f, "{COMPAT} is not the function that awa_ingest knows: {what}"),
             Self::NotOwner(owner) => write!(f, "must be owner of function {COMPAT}, who is \"{owner}\""),
@@ -383,6 +398,7 @@ impl Display for Error {
             Self::StillAttached => write!(f, "cannot drop extension awa_ingest: it stands in for {COMPAT}"),
             Self::Damaged(damage) => damage.fmt(f),
             Self::DamagedLane(lane, what) => write!(f, "lane {lane} is damaged: {what}"),
+            Self::LaneInTheMaking(lane) => write!(f, "a trigger enqueues into lane {lane} while it is being made"),
             Self::LostSequence(lane, side) => damage::lost(f, lane, side),
             Self::NotOwnerOfSequence(name) => write!(f, "must be owner of sequence {name}"),
             Self::BeyondRepair(name, what) => write!(f, "sequence \"{name}\" has no safe repair: {what}"),

@@ -3,6 +3,7 @@
 mod abort;
 mod awa_bytes;
 mod batched;
+mod created;
 mod dump;
 mod errors;
 mod explain;
@@ -16,3 +17,4 @@ mod slow;
 mod storage;
 mod tables;
 mod transactions;
+mod views;

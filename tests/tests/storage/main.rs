@@ -6,6 +6,8 @@ mod awa_worker;
 mod before_commit;
 mod catalog;
 mod coexistence;
+mod data_only;
+mod discard;
 mod drop_race;
 mod embedded_drop;
 mod embedded_dump;

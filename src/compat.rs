@@ -6,6 +6,7 @@ use crate::datum::Arena;
 use crate::entry::Call;
 use crate::ingest_stats;
 use crate::jobs::{self, Row, RowType};
+use crate::report;
 use crate::seen::Seen;
 use crate::single::{self, Single};
 use crate::spi::{self, View};
@@ -99,6 +100,7 @@ fn into_queue_storage(call: &Call, seen: &Seen, state: &str) -> Result<Datum> {
     let states = call.argument(UNIQUE_STATES).map(arguments::bits);
     let job = draft(call, state, tags, states.as_deref())?.validate_as_awa().map_err(fault)?;
     workable::check(&job, run_at(call)).map_err(fault)?;
+    warn_of_empty_queue(&job);
     let odd_metadata = call.jsonb(METADATA)?.is_some_and(|metadata| is_odd(&metadata));
 
     let mut arena = Arena::default();
@@ -127,6 +129,13 @@ fn into_queue_storage(call: &Call, seen: &Seen, state: &str) -> Result<Datum> {
         given => given,
     };
     Ok(RowType::of(call)?.form(row(call, &job, &single, &written, state, empty)))
+}
+
+/// awa takes the queue with the empty name as any other, and so must this.
+fn warn_of_empty_queue(job: &Job<'_>) {
+    if job.queue.is_empty() {
+        report::warn_once("the name of the queue is empty", "NULL stands for the queue named default.");
+    }
 }
 
 /// The row as awa's function returns it.
@@ -172,6 +181,7 @@ fn into_canonical(call: &Call, storage: &Storage, state: &str) -> Result<Datum> 
     let states = call.argument(UNIQUE_STATES).map(arguments::bits);
     let job = draft(call, "available", None, states.as_deref())?.validate_as_awa().map_err(|fault| fault.at(1))?;
     workable::check(&job, None).map_err(|fault| fault.at(1))?;
+    warn_of_empty_queue(&job);
 
     let mut arena = Arena::default();
     let (queue, empty) = (arena.bytes(job.queue.as_bytes()), arena.jsonb(&Value::EMPTY_OBJECT));

@@ -88,7 +88,9 @@ unsafe fn begin(modify: *mut ModifyTableState, target: *mut ResultRelInfo) {
         };
         let statement = (*modify).ps.state;
         let mut memory = PgMemoryContexts::For((*statement).es_query_cxt);
-        let stream = memory.switch_to(|_| Stream::open((*target).ri_RelationDesc, statement, wish));
+        // Only a COPY can be the byte stream of one of awa's clients.
+        let for_awa = plan.is_null();
+        let stream = memory.switch_to(|_| Stream::open((*target).ri_RelationDesc, statement, wish, for_awa));
         let stream = stream.unwrap_or_else(|error| report::raise(error));
         (*target).ri_FdwState = memory.leak_and_drop_on_delete(Some(stream)).cast();
     }

@@ -22,6 +22,8 @@ pub struct Stream {
     tags: Vec<u8>,
     returned: Returned,
     on_conflict: OnConflict,
+    /// Whether the rows may come from one of awa's clients.
+    for_awa: bool,
     statement: Rc<Statement>,
 }
 
@@ -30,12 +32,12 @@ impl Stream {
     ///
     /// # Safety
     /// The relation is an open foreign table, and the statement is running.
-    pub unsafe fn open(table: Relation, statement: *const EState, wish: Option<OnConflict>) -> Result<Self> {
+    pub unsafe fn open(table: Relation, statement: *const EState, wish: Option<OnConflict>, for_awa: bool) -> Result<Self> {
         // SAFETY: the caller vouches for the relation and the statement.
         let (oid, reader, statement) = unsafe { ((*table).rd_id, Reader::new((*table).rd_att)?, Statement::of(statement)) };
         let options = TableOptions::of(oid)?;
         let on_conflict = wish.unwrap_or(options.on_conflict);
-        Ok(Self { options, reader, tags: Vec::new(), returned: Returned::default(), on_conflict, statement })
+        Ok(Self { options, reader, tags: Vec::new(), returned: Returned::default(), on_conflict, for_awa, statement })
     }
 
     /// How many rows the server may hand over at once.
@@ -50,7 +52,7 @@ impl Stream {
     /// The slot holds a row of the table; the current memory context lives as long as the row.
     pub unsafe fn take(&mut self, slot: *mut TupleTableSlot, wanted: bool) -> Result<bool> {
         let mut pipelines = self.statement.pipelines.borrow_mut();
-        let ingest = self.statement.pipeline(&mut pipelines, self.on_conflict, wanted)?;
+        let ingest = self.statement.pipeline(&mut pipelines, self.on_conflict, self.for_awa, wanted)?;
         // SAFETY: the caller vouches for the slot, whose datums are of the columns' types.
         let record = unsafe { self.reader.read(row(slot), &mut self.tags) };
         let draft = record.and_then(|record| record.draft(&self.options.defaults));
@@ -129,6 +131,7 @@ impl Statement {
         &self,
         pipelines: &'p mut Vec<Pipeline>,
         on_conflict: OnConflict,
+        for_awa: bool,
         wanted: bool,
     ) -> Result<&'p mut Ingest<Outcome>> {
         let at_once = wanted && on_conflict == OnConflict::Skip;
@@ -138,6 +141,7 @@ impl Statement {
                 let new = || Ingest::new(on_conflict, Outcome::new(settings::outcome_memory()));
                 // SAFETY: the statement's memory outlives the pipeline.
                 let ingest = unsafe { PgMemoryContexts::For(self.memory).switch_to(|_| new()) }?;
+                let ingest = if for_awa { ingest.for_awa() } else { ingest };
                 pipelines.push(Pipeline { on_conflict, at_once, ingest: ingest.streaming(at_once) });
                 pipelines.len() - 1
             }

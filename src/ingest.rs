@@ -178,6 +178,11 @@ impl<R: Results> Ingest<R> {
         &self.storage
     }
 
+    /// The place of the next job in the request, from 1.
+    pub fn next_ordinal(&self) -> u64 {
+        self.jobs + 1
+    }
+
     /// Takes the next job, or the reason why there is none in its place. `None` if it is known already that it is skipped.
     pub fn add<'a>(&mut self, draft: std::result::Result<Draft<'a>, Fault>) -> Result<Option<Taken<'a>>> {
         let (job, run_at, route) = self.begin(draft)?;

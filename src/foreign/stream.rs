@@ -54,7 +54,7 @@ impl Stream {
         let mut pipelines = self.statement.pipelines.borrow_mut();
         let ingest = self.statement.pipeline(&mut pipelines, self.on_conflict, self.for_awa, wanted)?;
         // SAFETY: the caller vouches for the slot, whose datums are of the columns' types.
-        let record = unsafe { self.reader.read(row(slot), &mut self.tags) };
+        let record = unsafe { self.reader.read(ingest.next_ordinal(), row(slot), &mut self.tags) };
         let draft = record.and_then(|record| record.draft(&self.options.defaults));
         let Some(taken) = ingest.add(draft)? else { return Ok(false) };
         if wanted {

@@ -7,6 +7,7 @@ mod dump;
 mod errors;
 mod formats;
 mod insert;
+mod json_text;
 mod options;
 mod privileges;
 mod shared;

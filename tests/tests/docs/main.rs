@@ -2,3 +2,4 @@
 
 mod clients;
 mod readme;
+mod walkthrough;

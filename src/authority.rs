@@ -35,7 +35,7 @@ pub fn of_embedded(session: &Session) -> Result<Oid> {
 
 /// The owner of the record of maintenance.
 pub fn of_runs(session: &Session) -> Result<Oid> {
-    owner(session, "awa_ingest", &[("awa_ingest", "maintenance_runs")], None)
+    owner(session, "awa_ingest", &[("awa_ingest", "maintenance_records")], None)
 }
 
 /// The owner of this extension.

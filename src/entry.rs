@@ -139,6 +139,7 @@ entry_points! {
     awa_ingest_run_maintenance pg_finfo_awa_ingest_run_maintenance => crate::maintenance::run_maintenance;
     awa_ingest_analyze_relation pg_finfo_awa_ingest_analyze_relation => crate::maintenance::analyze_relation;
     awa_ingest_rings pg_finfo_awa_ingest_rings => crate::maintenance::rings;
+    awa_ingest_stalled_lane_states pg_finfo_awa_ingest_stalled_lane_states => crate::maintenance::stalled_lane_states;
     awa_ingest_start_worker pg_finfo_awa_ingest_start_worker => crate::workers::start_worker;
     awa_ingest_stop_worker pg_finfo_awa_ingest_stop_worker => crate::workers::stop_worker;
     awa_ingest_announce_worker pg_finfo_awa_ingest_announce_worker => crate::workers::announce_worker;
@@ -150,5 +151,6 @@ entry_points! {
     awa_ingest_read_ingest_stats pg_finfo_awa_ingest_read_ingest_stats => crate::ingest_stats::read_ingest_stats;
     awa_ingest_reset_ingest_stats pg_finfo_awa_ingest_reset_ingest_stats => crate::ingest_stats::reset_ingest_stats;
     awa_ingest_status pg_finfo_awa_ingest_status => crate::status::status;
+    awa_ingest_keep_own_rows pg_finfo_awa_ingest_keep_own_rows => crate::replicated::keep_own_rows;
     awa_ingest_guard_drop pg_finfo_awa_ingest_guard_drop => crate::drop_guard::guard_drop;
 }

@@ -10,6 +10,8 @@ mod arguments;
 mod attach;
 mod authority;
 mod batch;
+mod before_commit;
+mod cancellation;
 mod catalog;
 mod changes;
 mod claims;
@@ -28,14 +30,20 @@ mod ingest_stats;
 mod input;
 mod jobs;
 mod json;
+mod lane_check;
+mod lane_cursors;
+mod lane_damage;
 mod lane_sequences;
 mod lanes;
 mod last;
+mod leftover_locks;
 mod list;
 mod maintenance;
 mod memory;
 mod notify;
+mod pinned;
 mod provision;
+mod replicated;
 mod report;
 mod reports;
 mod results;
@@ -47,6 +55,7 @@ mod server;
 mod settings;
 mod shared;
 mod single;
+mod small_table;
 mod spi;
 mod spool;
 mod statements;
@@ -70,7 +79,8 @@ extension_sql_file!("../sql/install/compat.sql", name = "compat", requires = ["f
 extension_sql_file!("../sql/install/ingest_stats.sql", name = "ingest_stats", requires = ["compat"]);
 extension_sql_file!("../sql/install/lanes.sql", name = "lanes", requires = ["ingest_stats"]);
 extension_sql_file!("../sql/install/maintenance.sql", name = "maintenance", requires = ["lanes"]);
-extension_sql_file!("../sql/install/grants.sql", name = "grants", requires = ["maintenance"]);
+extension_sql_file!("../sql/install/replication.sql", name = "replication", requires = ["maintenance"]);
+extension_sql_file!("../sql/install/grants.sql", name = "grants", requires = ["replication"]);
 extension_sql_file!("../sql/install/drop_guard.sql", name = "drop_guard", requires = ["grants"]);
 
 /// Runs once a process, when the library is loaded.
@@ -81,6 +91,7 @@ pub extern "C-unwind" fn _PG_init() {
     storage::watch_catalog();
     last::watch_transactions();
     changes::watch();
+    before_commit::watch();
     workers::watch_transactions();
     if server::is_preloading() {
         shared::register();

@@ -146,13 +146,19 @@ pub fn quietly<T>(work: impl FnOnce() -> T) -> T {
 
 /// Gives a setting another value until `AtEOXact_GUC` closes the level returned, or until the (sub)transaction ends.
 pub fn set_for_now(name: &CStr, value: &CStr) -> i32 {
-    // SAFETY: takes no arguments.
-    let level = unsafe { pg_sys::NewGUCNestLevel() };
+    let level = open_level();
     set_in_level(name, value, pg_sys::GucContext::PGC_USERSET);
     level
 }
 
-fn set_in_level(name: &CStr, value: &CStr, context: pg_sys::GucContext::Type) {
+/// Begins a level of settings, until `AtEOXact_GUC` closes it, or until the (sub)transaction ends.
+pub fn open_level() -> i32 {
+    // SAFETY: takes no arguments.
+    unsafe { pg_sys::NewGUCNestLevel() }
+}
+
+/// Gives a setting another value in the level that was opened last, with the rights of `context`.
+pub fn set_in_level(name: &CStr, value: &CStr, context: pg_sys::GucContext::Type) {
     // SAFETY: two C strings that outlive the call, which copies them.
     unsafe {
         pg_sys::set_config_option(

@@ -2,6 +2,7 @@
 
 use crate::attach::{self, Body, Function};
 use crate::entry::Call;
+use crate::lane_damage;
 use crate::results;
 use crate::spi::{self, View};
 use crate::storage::{AwaEngine, KNOWN_VERSION, Mode, Storage, Version};
@@ -14,7 +15,9 @@ pub fn status(call: &Call) -> Result<Option<Datum>> {
     let (awa, storage) = spi::connect(|session| {
         (AwaEngine::look_up(session, View::Caller, Version::Checked), Storage::resolve(session, View::Caller, Version::Checked))
     });
+    let damage = storage.as_ref().ok().and_then(|storage| spi::connect(|session| lane_damage::summary(session, storage)));
     let (problem, hint) = match &storage {
+        Ok(_) if damage.is_some() => (damage.clone(), Some("awa_ingest.lane_sequence_problems() says how it is repaired.")),
         Ok(_) => (None, None),
         Err(error) => (Some(error.to_string()), error.hint()),
     };
@@ -34,7 +37,7 @@ pub fn status(call: &Call) -> Result<Option<Datum>> {
         schema.into_datum(),
         engine.into_datum(),
         awa.as_ref().and_then(|awa| awa.version).into_datum(),
-        storage.is_ok().into_datum(),
+        (storage.is_ok() && damage.is_none()).into_datum(),
         problem.into_datum(),
         hint.into_datum(),
         function.into_datum(),

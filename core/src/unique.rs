@@ -177,25 +177,70 @@ impl<'a> UniqueKey<'a> {
 
 /// The first 16 bytes of BLAKE3 over the parts that the options name, a zero byte before each but the first.
 fn fingerprint(options: Options, kind: &str, queue: &str, args: Option<Value<'_>>) -> Result<[u8; 16], Fault> {
-    let mut input = Vec::with_capacity(256);
-    input.extend_from_slice(kind.as_bytes());
+    let mut text = Hashed::new();
+    text.put(kind.as_bytes());
     if options.by_queue {
-        input.push(0);
-        input.extend_from_slice(queue.as_bytes());
+        text.put(&[0]);
+        text.put(queue.as_bytes());
     }
     if options.by_args {
-        input.push(0);
+        text.put(&[0]);
         match args {
-            Some(args) => write_canonical(args, &mut input)?,
-            None => input.extend_from_slice(b"{}"),
+            Some(args) => write_canonical(args, &mut text)?,
+            None => text.put(b"{}"),
         }
     }
     if let Some(bucket) = options.by_period {
-        input.push(0);
-        input.extend_from_slice(&bucket.to_le_bytes());
+        text.put(&[0]);
+        text.put(&bucket.to_le_bytes());
     }
-    let hash = blake3::hash(&input);
+    let hash = text.hash();
     Ok(std::array::from_fn(|at| hash.as_bytes()[at]))
+}
+
+/// Hashes text as it comes, a piece at a time: that of large args is never there as a whole.
+struct Hashed {
+    hasher: blake3::Hasher,
+    piece: [u8; Self::PIECE],
+    filled: usize,
+}
+
+impl Hashed {
+    /// What BLAKE3 hashes at once. Most jobs' text is shorter.
+    const PIECE: usize = 1024;
+
+    fn new() -> Self {
+        Self { hasher: blake3::Hasher::new(), piece: [0; Self::PIECE], filled: 0 }
+    }
+
+    fn put(&mut self, text: &[u8]) {
+        if text.len() > Self::PIECE - self.filled {
+            self.hasher.update(&self.piece[..self.filled]);
+            self.filled = 0;
+        }
+        if text.len() > Self::PIECE {
+            self.hasher.update(text);
+        } else {
+            self.piece[self.filled..self.filled + text.len()].copy_from_slice(text);
+            self.filled += text.len();
+        }
+    }
+
+    fn hash(mut self) -> blake3::Hash {
+        self.hasher.update(&self.piece[..self.filled]);
+        self.hasher.finalize()
+    }
+}
+
+impl std::io::Write for Hashed {
+    fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
+        self.put(text);
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -216,6 +261,21 @@ mod tests {
         assert_eq!(key_of(json!({})), "7509c596a107a8f22eb43a552d86abb3");
         assert_eq!(key_of(json!({"a": 1})), "c6ba25c5175e7cf25dbd76561f4f562c");
         assert_eq!(key_of(json!({"x": 1.0, "y": 100000.0, "z": 0.1})), "ed50e2521b9a72ae5d5e66ca725c202d");
+    }
+
+    /// The key is that of the whole text, however it comes in pieces.
+    #[test]
+    fn large_args_are_hashed_in_pieces() {
+        for size in [0, 1, 900, 1013, 1014, 1015, 1016, 1024, 2000, 5000, 100_000] {
+            for args in [
+                json!("x".repeat(size)),
+                json!((0..size).collect::<Vec<_>>()),
+                json!({"a": "y".repeat(size), "b": [1.5, "z".repeat(size)]}),
+            ] {
+                let whole = [b"uniq_job\0", serde_json::to_string(&args).unwrap().as_bytes()].concat();
+                assert_eq!(key_of(args), hex::encode(&blake3::hash(&whole).as_bytes()[..16]), "{size}");
+            }
+        }
     }
 
     #[test]

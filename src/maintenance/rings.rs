@@ -1,5 +1,6 @@
 //! `awa_ingest.rings`: the slots of the rings, for people.
 
+use super::pass;
 use super::ring::{Found, Ring};
 use crate::entry::Call;
 use crate::results::ResultRows;
@@ -37,11 +38,13 @@ struct Listed {
 }
 
 fn put(rows: &mut ResultRows, session: &Session, storage: &Storage, ring: Ring) {
-    let state = if storage.mode == Mode::Embedded { None } else { verdict(session, storage, ring) };
+    let is_subscribed = pass::is_subscribed(session, storage);
+    let state = if is_subscribed || storage.mode == Mode::Embedded { None } else { verdict(session, storage, ring) };
     for slot in slots(session, storage, ring) {
         let (prunable, reason) = match &state {
             _ if slot.current => (false, Some("current")),
             _ if slot.generation.is_none() => (false, Some("unused")),
+            None if is_subscribed => (false, Some("subscribed")),
             None => (false, Some("embedded_storage")),
             Some((oldest, found)) if *oldest == slot.number => match found {
                 Found::Prunable => (true, None),

@@ -20,8 +20,11 @@ fn is_whole(text: &str) -> bool {
 }
 
 impl Error {
-    /// The whole hint: what was probably meant, and what there is.
+    /// The whole hint: the statement that repairs it, or what was probably meant and what there is.
     pub fn advice(&self) -> Option<String> {
+        if let Some(statement) = self.repair() {
+            return Some(format!("{statement} repairs it."));
+        }
         if let Some(hint) = self.csv_field() {
             return Some(hint.into());
         }
@@ -60,7 +63,7 @@ impl Error {
             Self::UnknownCsvColumn(name) | Self::UnknownColumn(name) => column(name),
             Self::UnknownOption(name) => closest(name, &TABLE_OPTIONS),
             Self::OnConflict(name) => closest(name, &["error", "skip"]),
-            Self::UnknownTask(name) => closest(name, &["statistics", "prune"]),
+            Self::UnknownTask(name) => closest(name, &["statistics", "prune", "lanes"]),
             _ => None,
         }
     }

@@ -53,8 +53,10 @@ pub enum Fault {
     Oversize(&'static str),
     /// JSON that awa's workers cannot read, because it nests too deep: the key.
     Nesting(&'static str),
-    /// A time at which awa's workers fail: why.
-    UnworkableTime(&'static str),
+    /// A time that awa cannot read: which.
+    UnreadableTime(&'static str),
+    /// A ready job's time is so far from now that awa's claim function fails.
+    FarTime,
     /// `run_at` is no timestamp: the text, and what the server said.
     Timestamp(String, String),
     /// Text that is no integer: the key, and the text.
@@ -99,7 +101,7 @@ impl Fault {
             Self::NumberRange(_) => "22003",
             Self::GivenId => "428C9",
             Self::Nesting(_) | Self::Oversize(_) => "54000",
-            Self::UnworkableTime(_) => "22008",
+            Self::UnreadableTime(_) | Self::FarTime => "22008",
             Self::Timestamp(..) => "22007",
             Self::Encoding => "22021",
             Self::CorruptJsonb => "XX001",
@@ -119,7 +121,7 @@ impl Fault {
             Self::Uniqueness(_) | Self::UnknownUniqueOption(_) | Self::UnknownUniqueState(_) => Some("uniqueness"),
             Self::KeyLength(_) => Some("unique_key"),
             Self::Bits(_) | Self::StatesWithoutKey => Some("unique_states"),
-            Self::UnworkableTime(_) | Self::Timestamp(..) => Some("run_at"),
+            Self::UnreadableTime(_) | Self::FarTime | Self::Timestamp(..) => Some("run_at"),
             Self::GivenId => Some("job_id"),
             Self::ByteOrderMark(key)
             | Self::EmptyField(key)
@@ -173,9 +175,14 @@ impl Fault {
             Self::Hex("unique_key", _) => {
                 Some("unique_key is a precomputed hash in hex, behind \\x in columns; unique and uniqueness have one computed.")
             }
-            Self::UnworkableTime(_) => {
-                Some("One such job would stop awa's workers on its queue, or the promotion of all deferred jobs.")
-            }
+            Self::UnreadableTime(_) => Some(
+                "awa's workers, and its clients that list, get or cancel jobs, panic on such a time. A job for later that is never due \
+                 can have a run_at in the year 9999.",
+            ),
+            Self::FarTime => Some(
+                "One such job stops awa's workers on its queue. A job for a given time is scheduled, as it is with a run_at and no state: \
+                 awa makes it available when it is due, or at once.",
+            ),
             _ => None,
         }
     }
@@ -217,7 +224,8 @@ impl Display for Fault {
             }
             Self::Oversize(key) => write!(f, "{key} exceeds the {LARGEST} bytes that jsonb can hold"),
             Self::Nesting(key) => write!(f, "{key} nests deeper than awa's workers can read"),
-            Self::UnworkableTime(why) => write!(f, "run_at {why}"),
+            Self::UnreadableTime(which) => write!(f, "run_at {which}, which awa cannot read"),
+            Self::FarTime => f.write_str("run_at of an available job is more than 22 days from now"),
             Self::Timestamp(text, _) => write!(f, "run_at is not a timestamp: \"{}\"", excerpt(text)),
             Self::GivenId => f.write_str("job_id is assigned by the queue and cannot be written"),
             Self::NotAnInteger(key, text) => write!(f, "{key} is not an integer: \"{}\"", excerpt(text)),

@@ -1,10 +1,12 @@
 //! The one error type of the extension: what was wrong, with which job, under which SQLSTATE, and what to do about it.
 
 mod advice;
+mod damage;
 mod fault;
 mod place;
 
 pub use advice::TABLE_OPTIONS;
+pub use damage::{Damage, Sequence};
 pub use fault::Fault;
 pub(crate) use fault::excerpt;
 pub use place::Place;
@@ -91,6 +93,17 @@ pub enum Error {
     NoLanes,
     /// While jobs streamed in, another storage became the active one.
     StorageChanged,
+    /// Before the commit another storage is the active one than that which the transaction enqueued into.
+    StorageLeft,
+    /// Since the transaction enqueued, the ring has turned to where its jobs are: slot and generation of these, and the ring's generation.
+    RingTurned {
+        /// The slot.
+        slot: i32,
+        /// The generation that the jobs were written under.
+        generation: i64,
+        /// The generation that the ring is at.
+        now: i64,
+    },
     /// A foreign table was read, or its rows changed: its name.
     WriteOnlyTable(String),
     /// A column of a foreign table has a name that no job has.
@@ -107,6 +120,8 @@ pub enum Error {
     OutcomeForgotten,
     /// A lane's bookkeeping is damaged: lane, and what is wrong.
     DamagedLane(String, String),
+    /// A sequence hands out again what was handed out.
+    Damaged(Damage),
     /// A lane in use has lost a sequence, and a new one would begin too low: lane, and `enqueue` or `claim`.
     LostSequence(String, &'static str),
     /// A lane's sequence for which there is no safe repair: its name, and what is wrong.
@@ -121,8 +136,8 @@ pub enum Error {
     MixedOwners(String),
     /// There is no such maintenance task.
     UnknownTask(String),
-    /// Maintenance that must see what others commit meanwhile was asked for in a transaction that does not.
-    KeptSnapshot,
+    /// A task that must see what others commit meanwhile was asked for in a transaction that does not: its name.
+    KeptSnapshot(&'static str),
     /// A table that maintenance does not analyze: its name.
     NotMaintained(String),
     /// The session's user may not have tables analyzed.
@@ -131,8 +146,8 @@ pub enum Error {
     Standby,
     /// The server has no process left for a worker.
     NoWorkerSlot,
-    /// The launcher does not serve this database: why.
-    NotServed(&'static str),
+    /// No worker serves this database: why, and what to do.
+    NotServed(&'static str, &'static str),
     /// An argument of an administrative function is out of range.
     InvalidArgument(String),
     /// The argument `columns` of `awa.enqueue_csv` names a column that no job has.
@@ -166,20 +181,20 @@ impl Error {
             Self::ArrayLength(..) | Self::ArrayDimensions(_) => "22023",
             Self::UnknownStorage(_) | Self::DamagedLane(..) => "55000",
             Self::ClaimsHidden | Self::RowsLeftOut(..) | Self::MixedOwners(_) => "55000",
-            Self::LostSequence(..) | Self::BeyondRepair(..) => "55000",
+            Self::LostSequence(..) | Self::BeyondRepair(..) | Self::Damaged(_) => "55000",
             Self::NoLanes | Self::NoAwa | Self::UnknownFunction(_) | Self::NothingSaved | Self::UnknownRow(_) | Self::NotInAwa => {
                 "55000"
             }
             Self::NotOwner(_) | Self::NotOwnerOfSequence(_) | Self::MayNotMaintain => "42501",
             Self::UnknownTask(_) | Self::NotMaintained(_) | Self::UnknownCsvColumn(_) => "22023",
-            Self::KeptSnapshot => "0A000",
+            Self::KeptSnapshot(_) => "0A000",
             Self::Standby => "25006",
             Self::NoWorkerSlot => "53400",
-            Self::NotServed(_) => "55000",
+            Self::NotServed(..) => "55000",
             Self::BitLength(_) => "22026",
             Self::Misfit(_) => "55000",
             Self::WriteOnlyTable(_) | Self::VirtualColumn(_) => "0A000",
-            Self::StorageChanged => "40001",
+            Self::StorageChanged | Self::StorageLeft | Self::RingTurned { .. } => "40001",
             Self::UnknownColumn(_) => "42703",
             Self::ColumnType(..) | Self::ArgumentType(..) => "42804",
             Self::RequestTooLarge(_) => "54000",
@@ -236,7 +251,11 @@ impl Error {
                 (None, None) => format!("Key (unique_key)=(\\x{key}) is claimed already."),
             }),
             Self::Job { fault: Fault::Timestamp(_, reason), .. } => Some(reason.clone()),
+            Self::Damaged(damage) => damage.detail(),
             Self::At { error, .. } => error.detail(),
+            Self::RingTurned { slot, generation, now } => Some(format!(
+                "Its jobs are of generation {generation} in slot {slot}; the ring is at generation {now}, and a prune of the slot would take them."
+            )),
             _ => None,
         }
     }
@@ -270,6 +289,8 @@ impl Error {
             }
             Self::StillAttached => Some("SELECT awa_ingest.detach() gives awa its own function back."),
             Self::StorageChanged => Some("Send the jobs again."),
+            Self::StorageLeft => Some("Run the transaction again: its jobs then go where they are worked."),
+            Self::RingTurned { .. } => Some("Run the transaction again, and enqueue nearer to its end where it takes so long."),
             Self::WriteOnlyTable(_) => Some(
                 "Jobs are in awa.jobs, or without awa in awa_ingest.ready_entries and deferred_jobs; awa.last_ingest() has the ids of this \
                       session's last COPY or INSERT.",
@@ -300,13 +321,13 @@ impl Error {
             Self::MixedOwners(_) => {
                 Some("Lanes are created with the rights of that owner: give all tables and functions of awa one owner.")
             }
-            Self::UnknownTask(_) => Some("Tasks are statistics and prune."),
-            Self::KeptSnapshot => Some("Call it at READ COMMITTED."),
+            Self::UnknownTask(_) => Some("Tasks are statistics, prune and lanes."),
+            Self::KeptSnapshot(_) => Some("Call it at READ COMMITTED."),
             Self::NotMaintained(_) => Some("Known are the partitioned tables of the storage in use, and its head tables."),
             Self::MayNotMaintain => Some("awa_ingest.grant_operator(role) gives a role what it needs."),
             Self::Standby => Some("Workers start by themselves when the server is promoted, if the library is preloaded."),
             Self::NoWorkerSlot => Some("Raise max_worker_processes."),
-            Self::NotServed(_) => Some("Add it to awa_ingest.databases, or reset that, and reload the configuration."),
+            Self::NotServed(_, hint) => Some(hint),
             Self::UndeliveredJobs => Some(
                 "Work the jobs first, or move them into awa's storage with awa_ingest.adopt(), or SET awa_ingest.allow_drop = on to lose \
                  them.",
@@ -335,6 +356,10 @@ impl Display for Error {
                 write!(f, "the queue storage has a shape that awa_ingest does not know: {what}")
             }
             Self::StorageChanged => f.write_str("another queue storage became active while jobs streamed in"),
+            Self::StorageLeft => f.write_str("another queue storage became active before the transaction that enqueued committed"),
+            Self::RingTurned { .. } => {
+                f.write_str("the ring of the queue storage made a whole turn since the transaction enqueued")
+            }
             Self::WriteOnlyTable(name) => write!(f, "foreign table \"{name}\" is write-only: it takes INSERT and COPY FROM"),
             Self::UnknownColumn(name) => write!(f, "jobs have no column \"{name}\""),
             Self::ColumnType(name, types) => write!(f, "column \"{name}\" must be of type {types}"),
@@ -356,13 +381,9 @@ impl Display for Error {
                 f.write_str("the last COPY or INSERT went into the embedded storage, whose jobs awa.jobs does not show")
             }
             Self::StillAttached => write!(f, "cannot drop extension awa_ingest: it stands in for {COMPAT}"),
+            Self::Damaged(damage) => damage.fmt(f),
             Self::DamagedLane(lane, what) => write!(f, "lane {lane} is damaged: {what}"),
-            Self::LostSequence(lane, side) => {
-                write!(
-                    f,
-                    "lane {lane} has lost its {side} sequence, and a new one would begin below positions that were handed out"
-                )
-            }
+            Self::LostSequence(lane, side) => damage::lost(f, lane, side),
             Self::NotOwnerOfSequence(name) => write!(f, "must be owner of sequence {name}"),
             Self::BeyondRepair(name, what) => write!(f, "sequence \"{name}\" has no safe repair: {what}"),
             Self::ClaimsHidden => f.write_str("unique keys can be neither claimed nor seen to be claimed"),
@@ -371,14 +392,14 @@ impl Display for Error {
                 write!(f, "the tables in schema \"{schema}\" that a lane consists of are not plain tables of one owner")
             }
             Self::UnknownTask(name) => write!(f, "unknown maintenance task \"{name}\""),
-            Self::KeptSnapshot => f.write_str("prune needs a transaction that sees what others commit meanwhile"),
+            Self::KeptSnapshot(task) => write!(f, "{task} needs a transaction that sees what others commit meanwhile"),
             Self::NotMaintained(name) => write!(f, "table \"{name}\" is not one that maintenance analyzes"),
             Self::MayNotMaintain => {
                 f.write_str("permission denied: analyzing needs INSERT, UPDATE and DELETE on the storage's head tables")
             }
             Self::Standby => f.write_str("workers do nothing on a standby"),
             Self::NoWorkerSlot => f.write_str("the server has no free slot for a background worker"),
-            Self::NotServed(why) => write!(f, "the launcher keeps no worker in this database: {why}"),
+            Self::NotServed(why, _) => write!(f, "no worker can be kept in this database: {why}"),
             Self::InvalidArgument(what) => f.write_str(what),
             Self::Encoding => f.write_str("text is not valid UTF-8"),
             Self::UndeliveredJobs => f.write_str("cannot drop extension awa_ingest: its embedded storage has undelivered jobs"),

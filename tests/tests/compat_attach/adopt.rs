@@ -260,6 +260,41 @@ async fn the_canonical_engine_adopts() {
     }
 }
 
+/// Jobs that waited so long that awa could not reckon their age are due now, in their order; what awa cannot read stays where it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_that_waited_for_weeks_are_due_now() {
+    for state in ["active", "canonical"] {
+        let db = Db::embedded().await;
+        let client = db.connect().await;
+        let times = ["2001-01-01", "2001-01-02", "yesterday", "4714-11-24 BC", "2099-01-01"];
+        let batch: Value =
+            times.iter().map(|time| json!({"kind": "k", "state": "available", "run_at": time, "args": time})).collect();
+        client.execute("SELECT awa.enqueue_batch($1::jsonb)", &[&batch]).await.unwrap();
+        db.migrate_awa().await;
+        run(&client, FINALISE).await;
+        run(&client, &engine(state)).await;
+        for time in ["infinity", "-infinity"] {
+            let put = format!("UPDATE awa_ingest.ready_entries SET run_at = '{time}' WHERE args = '\"yesterday\"'");
+            run(&client, &put).await;
+            assert_eq!(failure(try_adopt(&client, "error").await).sqlstate, "22008", "{state}, {time}");
+        }
+        run(&client, "UPDATE awa_ingest.ready_entries SET run_at = 'yesterday' WHERE args = '\"yesterday\"'").await;
+        assert_eq!(adopt(&client, "error").await, Adopted { ready: 5, deferred: 0, skipped: 0 }, "{state}");
+        assert_embedded_is_empty(&client, state).await;
+        let due = "SELECT array_agg(run_at > now() - interval '5 min' AND run_at < now() ORDER BY id) FROM awa.jobs";
+        let due: Vec<bool> = client.query_one(due, &[]).await.unwrap().get(0);
+        let expected = if state == "active" { [true, true, false, true, true] } else { [false; 5] };
+        assert_eq!(due, expected, "{state}");
+        if state == "active" {
+            assert_lanes_are_whole(&client, "awa", state).await;
+            let worker = Worker::builder().queue("default").kind("k").start(&db).await;
+            worker.wait_for(5).await;
+            let worked: Vec<Value> = worker.stop().await.into_iter().map(|job| job.args).collect();
+            assert_eq!(worked, times.map(Value::from));
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_custom_schema_adopts() {
     let (db, client) = filled_then_awa().await;

@@ -8,6 +8,7 @@ mod doubts;
 mod errors;
 mod hidden_claims;
 mod inputs;
+mod lastval;
 mod notify;
 mod results;
 mod savepoints;

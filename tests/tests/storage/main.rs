@@ -3,12 +3,15 @@
 mod authority;
 mod awa_parity;
 mod awa_worker;
+mod before_commit;
 mod catalog;
 mod coexistence;
+mod drop_race;
 mod embedded_drop;
 mod embedded_dump;
 mod engine;
 mod lookup;
 mod privileges;
 mod row_security;
+mod settings;
 mod workable;

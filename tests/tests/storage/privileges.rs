@@ -105,7 +105,7 @@ const FORBIDDEN: [&str; 30] = [
     "SELECT args FROM {s}.ready_entries",
     "SELECT args FROM {s}.ready_entries_0",
     "SELECT args FROM {s}.deferred_jobs",
-    "SELECT FROM {s}.ready_segments",
+    "UPDATE {s}.ready_segments SET first_run_at = now()",
     "UPDATE {s}.ready_entries SET priority = 1",
     "UPDATE {s}.deferred_jobs SET priority = 1",
     "UPDATE {s}.job_unique_claims SET job_id = 1",

@@ -21,7 +21,7 @@ use pgrx::pg_sys::Datum;
 pub fn insert_jobs_compat_batch(call: &Call) -> Result<Option<Datum>> {
     let on_conflict = if call.boolean(12) { OnConflict::Skip } else { OnConflict::Error };
     let mut columns = Columns::open(call, COMPAT_POSITIONS)?;
-    let mut ingest = Ingest::new(on_conflict, JobRows::of(call)?)?;
+    let mut ingest = Ingest::new(on_conflict, JobRows::of(call)?)?.for_awa();
     for _ in 0..columns.jobs() {
         ingest.add(columns.next_draft().map(|mut draft| {
             draft.state.get_or_insert("available");
@@ -43,7 +43,7 @@ pub fn insert_many_skip_unique_conflicts(call: &Call) -> Result<Option<Datum>> {
         Some(Value::Array(jobs)) => jobs,
         Some(_) => return Err(Error::NotAnArray),
     };
-    let mut ingest = Ingest::new(OnConflict::Skip, rows)?;
+    let mut ingest = Ingest::new(OnConflict::Skip, rows)?.for_awa();
     for job in jobs.elements()? {
         ingest.add(job.map_err(Fault::from).and_then(decode::object))?;
     }

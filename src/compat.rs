@@ -8,6 +8,7 @@ use crate::entry::Call;
 use crate::ingest_stats;
 use crate::jobs::{self, Row, RowType};
 use crate::lane_check;
+use crate::report;
 use crate::seen::Seen;
 use crate::server;
 use crate::single::{self, Single};
@@ -102,6 +103,7 @@ fn into_queue_storage(call: &Call, seen: &Seen, state: &str) -> Result<Datum> {
     let states = call.argument(UNIQUE_STATES).map(arguments::bits);
     let job = draft(call, state, tags, states.as_deref())?.validate_as_awa().map_err(fault)?;
     workable::check(&job, run_at(call)).map_err(fault)?;
+    warn_of_empty_queue(&job);
     workable::check_age(&job, run_at(call), server::clock()).map_err(fault)?;
     let odd_metadata = call.jsonb(METADATA)?.is_some_and(|metadata| is_odd(&metadata));
 
@@ -131,6 +133,13 @@ fn into_queue_storage(call: &Call, seen: &Seen, state: &str) -> Result<Datum> {
         given => given,
     };
     Ok(RowType::of(call)?.form(row(call, &job, &single, &written, state, empty)))
+}
+
+/// awa takes the queue with the empty name as any other, and so must this.
+fn warn_of_empty_queue(job: &Job<'_>) {
+    if job.queue.is_empty() {
+        report::warn_once("the name of the queue is empty", "NULL stands for the queue named default.");
+    }
 }
 
 /// The row as awa's function returns it.
@@ -176,6 +185,7 @@ fn into_canonical(call: &Call, storage: &Storage, state: &str) -> Result<Datum> 
     let states = call.argument(UNIQUE_STATES).map(arguments::bits);
     let job = draft(call, "available", None, states.as_deref())?.validate_as_awa().map_err(|fault| fault.at(1))?;
     workable::check(&job, run_at(call)).map_err(|fault| fault.at(1))?;
+    warn_of_empty_queue(&job);
 
     let mut arena = Arena::default();
     let (queue, empty) = (arena.bytes(job.queue.as_bytes()), arena.jsonb(&Value::EMPTY_OBJECT));

@@ -74,7 +74,11 @@ fn draft<'r>(row: &Row<'r>, tags: &'r mut Vec<u8>) -> std::result::Result<Draft<
             at.set(column);
             row.get(column)
         };
-        let json = |column| get(column).map(|text| Ok::<_, Fault>(Value::root(input::jsonb(text)?)?)).transpose();
+        let filled = |column: Column| match get(column) {
+            Some("") => Err(Fault::EmptyField(column.name())),
+            text => Ok(text),
+        };
+        let json = |column| filled(column)?.map(|text| Ok::<_, Fault>(Value::root(input::jsonb(text)?)?)).transpose();
         let integer = |column: Column| get(column).map(|text| input::integer(column.name(), text)).transpose();
         Ok::<_, Fault>(Record {
             kind: get(Column::Kind),
@@ -86,10 +90,10 @@ fn draft<'r>(row: &Row<'r>, tags: &'r mut Vec<u8>) -> std::result::Result<Draft<
             run_at: get(Column::RunAt).map(input::timestamp).transpose()?,
             metadata: json(Column::Metadata)?,
             unique_key: get(Column::UniqueKey).map(input::key).transpose()?,
-            unique_states: get(Column::UniqueStates),
+            unique_states: filled(Column::UniqueStates)?,
             ordering_key: get(Column::OrderingKey).map(|text| input::bytea(Column::OrderingKey.name(), text)).transpose()?,
             uniqueness: json(Column::Uniqueness)?,
-            tags: get(Column::Tags).map(|text| Ok::<_, Fault>(Value::root(input::tags(text, tags)?)?)).transpose()?,
+            tags: filled(Column::Tags)?.map(|text| Ok::<_, Fault>(Value::root(input::tags(text, tags)?)?)).transpose()?,
             job_id: None,
         })
     });

@@ -23,7 +23,8 @@ use crate::server::{self, Ids};
 use crate::spi::{self, Session, View};
 use crate::spool::{Segments, Spool, Spooled};
 use crate::storage::{Engine, Mode, Storage, Version};
-use crate::{input, lane_check, lanes, notify, ring, subtransaction, write};
+use crate::{input, lane_check, lanes, notify, report, ring, subtransaction, write};
+use awa_ingest_core::doubts::Doubts;
 use awa_ingest_core::error::{Error, Fault, Result};
 use awa_ingest_core::job::{Draft, InitialState, Job, RunAt};
 use awa_ingest_core::lanes::Lanes;
@@ -80,6 +81,10 @@ pub struct Ingest<R> {
     tally: Option<Tally>,
     /// Jobs of awa's lanes that are available although they are due later.
     early: u64,
+    /// Whether awa's clients may be the ones who send the jobs.
+    for_awa: bool,
+    /// Jobs that were most likely meant otherwise; `None` for jobs that were reported when they first came.
+    doubts: Option<Doubts>,
 }
 
 /// A job that was taken in.
@@ -152,6 +157,8 @@ impl<R: Results> Ingest<R> {
             waits: Waits::default(),
             tally: ingest_stats::is_on().then(Tally::default),
             early: 0,
+            for_awa: false,
+            doubts: Some(Doubts::default()),
         })
     }
 
@@ -161,14 +168,24 @@ impl<R: Results> Ingest<R> {
         Self { streams: true, claims_at_once: at_once, ids: self.ids.ahead(), ..self }
     }
 
-    /// For jobs that were counted when they first came.
+    /// For jobs that were counted and reported when they first came.
     pub fn uncounted(self) -> Self {
-        Self { tally: None, ..self }
+        Self { tally: None, for_awa: true, doubts: None, ..self }
+    }
+
+    /// For jobs that may come from awa's clients, which know a queue with an empty name.
+    pub fn for_awa(self) -> Self {
+        Self { for_awa: true, ..self }
     }
 
     /// Where the jobs go.
     pub fn storage(&self) -> &Storage {
         &self.storage
+    }
+
+    /// The place of the next job in the request, from 1.
+    pub fn next_ordinal(&self) -> u64 {
+        self.jobs + 1
     }
 
     /// Takes the next job, or the reason why there is none in its place. `None` if it is known already that it is skipped.
@@ -192,6 +209,9 @@ impl<R: Results> Ingest<R> {
             pgrx::check_for_interrupts!();
         }
         let (job, run_at) = self.check(draft).map_err(|fault| fault.at(ordinal))?;
+        if let Some(doubts) = &mut self.doubts {
+            doubts.look(ordinal, &job);
+        }
         let route = self.router.route(&job, ordinal, &mut QueueCatalog { storage: &self.storage })?;
         Ok((job, run_at, route))
     }
@@ -217,7 +237,7 @@ impl<R: Results> Ingest<R> {
     }
 
     fn check<'a>(&mut self, draft: std::result::Result<Draft<'a>, Fault>) -> std::result::Result<(Job<'a>, Option<i64>), Fault> {
-        let job = draft.and_then(Draft::validate)?;
+        let job = draft.and_then(if self.for_awa { Draft::validate_for_awa } else { Draft::validate })?;
         let run_at = match job.run_at {
             None => None,
             Some(RunAt::Micros(micros)) => Some(micros),
@@ -260,6 +280,7 @@ impl<R: Results> Ingest<R> {
                 self.early
             );
         }
+        self.doubts.iter().flat_map(Doubts::reports).for_each(|(message, hint)| report::warn(&message, hint));
         let begun = Instant::now();
         let is_spilled = self.spool.is_spilled();
         let (summary, held) = spi::connect(|session| self.write(session))?;

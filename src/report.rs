@@ -3,6 +3,9 @@
 
 use awa_ingest_core::error::Error;
 use pgrx::pg_sys;
+use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::{PgLogLevel, PgSqlErrorCode};
+use std::cell::Cell;
 use std::ffi::{CString, c_char};
 
 /// Raises the error. pgrx's own reports carry no constraint name, and clients look for it.
@@ -28,6 +31,26 @@ pub fn raise(error: Error) -> ! {
         pg_sys::ThrowErrorData(copy);
     }
     unreachable!("ThrowErrorData does not return for an ERROR")
+}
+
+/// A warning with a hint.
+pub fn warn(message: &str, hint: &str) {
+    let report = ErrorReport::new(PgSqlErrorCode::ERRCODE_WARNING, message.to_owned(), "awa_ingest").set_hint(hint.to_owned());
+    report.report(PgLogLevel::WARNING);
+}
+
+thread_local! {
+    /// When the client's statement began for which [`warn_once`] warned.
+    static WARNED: Cell<i64> = const { Cell::new(0) };
+}
+
+/// The same for functions that are called hundreds of times in a statement of the client.
+pub fn warn_once(message: &str, hint: &str) {
+    // SAFETY: returns a number that the server keeps.
+    let statement = unsafe { pg_sys::GetCurrentStatementStartTimestamp() };
+    if WARNED.replace(statement) != statement {
+        warn(message, hint);
+    }
 }
 
 /// Six bits a character, the first lowest: the server's own encoding.

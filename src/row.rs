@@ -2,9 +2,11 @@
 #![allow(unsafe_code)]
 
 use crate::arguments::text_array;
-use crate::datum;
+use crate::json::Form;
+use crate::{context, datum, input};
 use awa_ingest_core::column::Column;
 use awa_ingest_core::error::{Error, Fault, Result};
+use awa_ingest_core::jsonb::Value;
 use awa_ingest_core::record::Record;
 use pgrx::PgTupleDesc;
 use pgrx::pg_sys::{self, Datum, Oid, TupleDesc};
@@ -16,6 +18,8 @@ pub enum Kind {
     Text,
     /// `jsonb`.
     Json,
+    /// `json`, which is stored as text.
+    JsonText,
     /// `smallint`.
     Int2,
     /// `integer`.
@@ -45,6 +49,9 @@ pub struct Cell {
     pub domain: Option<Oid>,
 }
 
+const JSON: &[Kind] = &[Kind::Json, Kind::JsonText, Kind::Text];
+const TAGS: &[Kind] = &[Kind::TextArray, Kind::Json, Kind::JsonText, Kind::Text];
+
 impl Cell {
     fn new(place: usize, name: &str, oid: Oid, mut modifier: i32) -> Result<Self> {
         let column = match name {
@@ -54,10 +61,10 @@ impl Cell {
         let (kinds, types): (&[Kind], _) = match column {
             None => (&[Kind::Int8], "bigint"),
             Some(Column::Kind | Column::Queue | Column::State | Column::UniqueStates) => (&[Kind::Text], "text or varchar"),
-            Some(Column::Args | Column::Metadata | Column::Uniqueness) => (&[Kind::Json], "jsonb"),
+            Some(Column::Args | Column::Metadata | Column::Uniqueness) => (JSON, "jsonb, json, text or varchar"),
             Some(Column::Priority | Column::MaxAttempts) => (&[Kind::Int2, Kind::Int4, Kind::Int8], "smallint, integer or bigint"),
             Some(Column::RunAt) => (&[Kind::Time], "timestamptz"),
-            Some(Column::Tags) => (&[Kind::TextArray, Kind::Json], "text[] or jsonb"),
+            Some(Column::Tags) => (TAGS, "text[], jsonb, json, text or varchar"),
             Some(Column::UniqueKey | Column::OrderingKey) => (&[Kind::Bytes], "bytea"),
         };
         let kind = Kind::of(oid).filter(|kind| kinds.contains(kind));
@@ -68,12 +75,20 @@ impl Cell {
     }
 }
 
+impl Cell {
+    /// Whether JSON comes as text.
+    pub fn is_text(&self) -> bool {
+        matches!(self.kind, Kind::Text | Kind::JsonText)
+    }
+}
+
 impl Kind {
     fn of(oid: Oid) -> Option<Self> {
         // SAFETY: any oid may be asked for; a domain is read as what it is based on.
         match unsafe { pg_sys::getBaseType(oid) } {
             pg_sys::TEXTOID | pg_sys::VARCHAROID => Some(Self::Text),
             pg_sys::JSONBOID => Some(Self::Json),
+            pg_sys::JSONOID => Some(Self::JsonText),
             pg_sys::INT2OID => Some(Self::Int2),
             pg_sys::INT4OID => Some(Self::Int4),
             pg_sys::INT8OID => Some(Self::Int8),
@@ -112,17 +127,26 @@ impl Reader {
         &self.cells
     }
 
-    /// Reads a row. `value` gives the datum at a place, `None` for NULL; tags that come as an array go into the buffer `tags`.
+    /// Reads a row, the job at `ordinal`. JSON that comes as text goes through the server's input function, whose errors name job and
+    /// column. `value` gives the datum at a place, `None` for NULL; tags that come as an array go into the buffer `tags`.
     ///
     /// # Safety
     /// The datums are of the columns' types, and stay in place, as does the current memory context, as long as the record is used.
     pub unsafe fn read<'a>(
         &self,
+        ordinal: u64,
         value: impl Fn(usize) -> Option<Datum>,
         tags: &'a mut Vec<u8>,
     ) -> std::result::Result<Record<'a>, Fault> {
         let mut record = Record::default();
-        let mut array = None;
+        let (mut array, mut literal) = (None, None);
+        // SAFETY: asked for columns that hold JSON in one of these forms; the caller vouches for the datums.
+        let json = |cell: &Cell, datum, key| unsafe {
+            match cell.kind {
+                Kind::Json => Form::Jsonb.read(datum, ordinal, key),
+                _ => Form::Text.read(datum, ordinal, key),
+            }
+        };
         for cell in &self.cells {
             let Some(datum) = value(cell.place) else { continue };
             // SAFETY: the caller vouches for the datums; kinds are what the columns' types were found to be.
@@ -131,23 +155,29 @@ impl Reader {
                     None => record.job_id = Some(integer(cell.kind, datum)),
                     Some(Column::Kind) => record.kind = Some(datum::text(datum)?),
                     Some(Column::Queue) => record.queue = Some(datum::text(datum)?),
-                    Some(Column::Args) => record.args = Some(datum::json(datum)?),
+                    Some(Column::Args) => record.args = Some(json(cell, datum, "args")?),
                     Some(Column::State) => record.state = Some(datum::text(datum)?),
                     Some(Column::Priority) => record.priority = Some(integer(cell.kind, datum)),
                     Some(Column::MaxAttempts) => record.max_attempts = Some(integer(cell.kind, datum)),
                     Some(Column::RunAt) => record.run_at = Some(integer(cell.kind, datum)),
-                    Some(Column::Metadata) => record.metadata = Some(datum::json(datum)?),
+                    Some(Column::Metadata) => record.metadata = Some(json(cell, datum, "metadata")?),
                     Some(Column::Tags) if cell.kind == Kind::TextArray => array = Some(datum),
-                    Some(Column::Tags) => record.tags = Some(datum::json(datum)?),
+                    Some(Column::Tags) if cell.kind == Kind::Text => literal = Some(datum::text(datum)?),
+                    Some(Column::Tags) => record.tags = Some(json(cell, datum, "tags")?),
                     Some(Column::UniqueKey) => record.unique_key = Some(datum::bytes(datum)),
                     Some(Column::UniqueStates) => record.unique_states = Some(datum::text(datum)?),
                     Some(Column::OrderingKey) => record.ordering_key = Some(datum::bytes(datum)),
-                    Some(Column::Uniqueness) => record.uniqueness = Some(datum::json(datum)?),
+                    Some(Column::Uniqueness) => record.uniqueness = Some(json(cell, datum, "uniqueness")?),
                 }
             }
         }
-        if array.is_some() {
-            record.tags = text_array(array, tags)?;
+        match literal {
+            Some(literal) => {
+                let place = || (format!("job {ordinal}, tags"), Some("tags"));
+                record.tags = Some(Value::root(context::with(&place, || input::tags(literal, tags))?)?);
+            }
+            None if array.is_some() => record.tags = text_array(array, tags)?,
+            None => {}
         }
         Ok(record)
     }

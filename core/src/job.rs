@@ -84,7 +84,7 @@ pub struct Draft<'a> {
 pub struct Job<'a> {
     /// 1 to 200 characters; may be empty where awa's own function takes it.
     pub kind: &'a str,
-    /// At most 200 characters; the name the caller uses, without a stripe.
+    /// 1 to 200 characters; may be empty where awa's clients send it. The name the caller uses, without a stripe.
     pub queue: &'a str,
     /// `None` for an empty object.
     pub args: Option<Value<'a>>,
@@ -135,13 +135,25 @@ impl Job<'_> {
 impl<'a> Draft<'a> {
     /// Checks every limit and fills in every default.
     pub fn validate(self) -> Result<Job<'a>, Fault> {
-        match self.kind {
-            Some("") => Err(Fault::KindLength(0)),
+        match self.queue {
+            Some("") => Err(Fault::QueueLength(0)),
+            _ => self.validate_for_awa(),
+        }
+    }
+
+    /// The same where awa's clients may send jobs of the queue with the empty name, which awa has.
+    pub fn validate_for_awa(self) -> Result<Job<'a>, Fault> {
+        // A byte order mark at the start of a file without a header line becomes part of its first value.
+        let marked = |name: Option<&str>| name.is_some_and(|name| name.starts_with('\u{feff}'));
+        match (self.kind, self.queue) {
+            (kind, _) if marked(kind) => Err(Fault::ByteOrderMark("kind")),
+            (_, queue) if marked(queue) => Err(Fault::ByteOrderMark("queue")),
+            (Some(""), _) => Err(Fault::KindLength(0)),
             _ => self.validate_as_awa(),
         }
     }
 
-    /// The same for awa's own function, which takes an empty kind.
+    /// The same for awa's own function, which takes an empty kind and any first character.
     pub fn validate_as_awa(self) -> Result<Job<'a>, Fault> {
         let kind = self.kind.ok_or(Fault::MissingKind)?;
         let queue = self.queue.unwrap_or("default");
@@ -258,6 +270,11 @@ mod tests {
         assert_eq!(Draft::default().validate().unwrap_err(), Fault::MissingKind);
         let long = "q".repeat(201);
         assert_eq!(Draft { queue: Some(&long), ..draft("k") }.validate().unwrap_err(), Fault::QueueLength(201));
+        let unnamed = Draft { queue: Some(""), ..draft("k") };
+        assert_eq!(unnamed.clone().validate().unwrap_err(), Fault::QueueLength(0));
+        assert_eq!(unnamed.validate_for_awa().unwrap().queue, "");
+        assert_eq!(draft("\u{feff}k").validate_for_awa().unwrap_err(), Fault::ByteOrderMark("kind"));
+        assert_eq!(Draft { queue: Some("\u{feff}"), ..draft("k") }.validate().unwrap_err(), Fault::ByteOrderMark("queue"));
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod closest;
 pub mod column;
 pub mod csv;
 pub mod decode;
+pub mod doubts;
 pub mod error;
 pub mod ingest_stats;
 pub mod job;

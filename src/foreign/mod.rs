@@ -118,7 +118,9 @@ unsafe fn begin(modify: *mut ModifyTableState, target: *mut ResultRelInfo) {
         let statement = (*modify).ps.state;
         let owner = if plan.is_null() { None } else { rights::view_owner(target, statement) };
         let mut memory = PgMemoryContexts::For((*statement).es_query_cxt);
-        let stream = memory.switch_to(|_| Stream::open((*target).ri_RelationDesc, statement, wish, owner));
+        // Only a COPY can be the byte stream of one of awa's clients.
+        let for_awa = plan.is_null();
+        let stream = memory.switch_to(|_| Stream::open((*target).ri_RelationDesc, statement, wish, owner, for_awa));
         let stream = stream.unwrap_or_else(|error| report::raise(error));
         (*target).ri_FdwState = memory.leak_and_drop_on_delete(stream).cast();
     }

@@ -63,6 +63,10 @@ impl Returned {
             Column::Kind => self.bytes(Some(job.kind.as_bytes())),
             Column::Queue => self.bytes(Some(job.queue.as_bytes())),
             Column::State => self.bytes(Some(job.state.name().as_bytes())),
+            // Text is shown as it was given.
+            Column::Args if cell.is_text() => self.text(job.args.is_some(), "{}"),
+            Column::Metadata if cell.is_text() => self.text(job.metadata.is_some(), "{}"),
+            Column::Tags if cell.is_text() => self.text(job.tags.is_some(), "[]"),
             Column::Args => self.json(&job.args.unwrap_or(Value::EMPTY_OBJECT)),
             Column::Priority => Shown::Value(Datum::from(job.priority)),
             Column::MaxAttempts => Shown::Value(Datum::from(job.max_attempts)),
@@ -81,6 +85,10 @@ impl Returned {
 
     fn bytes(&mut self, bytes: Option<&[u8]>) -> Shown {
         bytes.map_or(Shown::Null, |bytes| Shown::InArena(self.arena.bytes(bytes)))
+    }
+
+    fn text(&mut self, is_given: bool, default: &str) -> Shown {
+        if is_given { Shown::Given } else { self.bytes(Some(default.as_bytes())) }
     }
 
     fn json(&mut self, value: &Value<'_>) -> Shown {

@@ -37,6 +37,8 @@ pub struct Policy {
     pub at_once: bool,
     /// Who writes them; `None` for the session's user.
     pub role: Option<Oid>,
+    /// Whether the rows may come from one of awa's clients.
+    pub for_awa: bool,
 }
 
 struct Pipeline {
@@ -114,6 +116,7 @@ impl Statement {
                 };
                 // SAFETY: the statement's memory outlives the pipeline.
                 let ingest = unsafe { PgMemoryContexts::For(self.memory).switch_to(|_| new()) }?;
+                let ingest = if policy.for_awa { ingest.for_awa() } else { ingest };
                 pipelines.push(Pipeline { policy, ingest: ingest.streaming(policy.at_once) });
                 pipelines.len() - 1
             }

@@ -33,11 +33,17 @@ impl Stream {
     ///
     /// # Safety
     /// The relation is an open foreign table, and the statement is running.
-    pub unsafe fn open(table: Relation, statement: *const EState, wish: Option<OnConflict>, owner: Option<Oid>) -> Result<Self> {
+    pub unsafe fn open(
+        table: Relation,
+        statement: *const EState,
+        wish: Option<OnConflict>,
+        owner: Option<Oid>,
+        for_awa: bool,
+    ) -> Result<Self> {
         // SAFETY: the caller vouches for the relation.
         let (oid, reader) = unsafe { ((*table).rd_id, Reader::new((*table).rd_att)?) };
         let options = TableOptions::of(oid)?;
-        let policy = Policy { on_conflict: wish.unwrap_or(options.on_conflict), at_once: false, role: rights::of(owner)? };
+        let policy = Policy { on_conflict: wish.unwrap_or(options.on_conflict), at_once: false, role: rights::of(owner)?, for_awa };
         // SAFETY: the caller vouches for the statement.
         let statement = unsafe { Statement::join(statement) };
         let (tags, returned) = (Vec::new(), Returned::default());
@@ -60,7 +66,7 @@ impl Stream {
         let Self { options, reader, tags, returned, policy, statement, .. } = self;
         statement.add(*policy, |ingest| {
             // SAFETY: the caller vouches for the slot, whose datums are of the columns' types.
-            let record = unsafe { reader.read(row(slot), tags) };
+            let record = unsafe { reader.read(ingest.next_ordinal(), row(slot), tags) };
             let draft = record.and_then(|record| record.draft(&options.defaults));
             let Some(taken) = rights::act(policy.role, || ingest.add(draft))? else { return Ok(false) };
             if wanted {

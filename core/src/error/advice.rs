@@ -12,16 +12,46 @@ use crate::unique;
 pub const TABLE_OPTIONS: [&str; 8] =
     ["kind", "queue", "priority", "max_attempts", "uniqueness", "tags", "on_conflict", "batch_size"];
 
+const EMPTY_FIELD: &str = "An empty field is an empty string; null_string => '' makes it NULL, which stands for the default.";
+
+/// Digits with a fraction of zero, as spreadsheets and data frames write integers.
+fn is_whole(text: &str) -> bool {
+    text.trim_ascii().parse::<f64>().is_ok_and(|number| number.fract() == 0.0)
+}
+
 impl Error {
     /// The whole hint: the statement that repairs it, or what was probably meant and what there is.
     pub fn advice(&self) -> Option<String> {
         if let Some(statement) = self.repair() {
             return Some(format!("{statement} repairs it."));
         }
+        if let Some(hint) = self.csv_field() {
+            return Some(hint.into());
+        }
         match (self.meant(), self.hint()) {
             (Some(meant), Some(hint)) => Some(format!("Did you mean \"{meant}\"? {hint}")),
             (Some(meant), None) => Some(format!("Did you mean \"{meant}\"?")),
             (None, hint) => hint.map(str::to_owned),
+        }
+    }
+
+    /// About fields of CSV that other programs write in their way.
+    fn csv_field(&self) -> Option<&'static str> {
+        let Self::At { error, .. } = self else { return None };
+        let Self::Job { fault, .. } = &**error else { return None };
+        match fault {
+            Fault::NotAnInteger(_, text)
+            | Fault::Timestamp(text, _)
+            | Fault::State(text)
+            | Fault::Hex(_, text)
+            | Fault::Bits(text)
+                if text.is_empty() =>
+            {
+                Some(EMPTY_FIELD)
+            }
+            Fault::EmptyField(_) | Fault::QueueLength(0) => Some(EMPTY_FIELD),
+            Fault::NotAnInteger(_, text) if is_whole(text) => Some("Write integers without a fraction: 1, not 1.0."),
+            _ => None,
         }
     }
 
@@ -60,6 +90,7 @@ impl Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Place;
 
     #[test]
     fn what_was_meant_comes_first() {
@@ -74,6 +105,10 @@ mod tests {
         let header = |name: &str| Error::CsvHeader { field: 1, fault: CsvFault::UnknownColumn(name.into()) };
         assert!(advice(header("Kind")).starts_with("Did you mean \"kind\"? "));
         assert!(!advice(header("colour")).starts_with("Did you mean"));
+        let field = |fault: Fault| Error::At { place: Place { line: 2, column: None }, error: Box::new(fault.at(1)) };
+        assert!(advice(field(Fault::NotAnInteger("priority", String::new()))).contains("null_string => ''"));
+        assert!(advice(field(Fault::NotAnInteger("priority", "1.0".into()))).contains("1, not 1.0"));
+        assert_eq!(field(Fault::NotAnInteger("priority", "one".into())).advice(), None);
         assert_eq!(Error::NoWorkerSlot.advice().as_deref(), Error::NoWorkerSlot.hint());
     }
 }

@@ -19,8 +19,10 @@ pub enum Fault {
     WrongType(&'static str, &'static str),
     /// `kind` is empty or longer than 200 characters.
     KindLength(usize),
-    /// `queue` is longer than 200 characters.
+    /// `queue` is empty or longer than 200 characters.
     QueueLength(usize),
+    /// A byte order mark at the start of a name: the key.
+    ByteOrderMark(&'static str),
     /// `priority` outside 1 to 4.
     Priority(String),
     /// `max_attempts` outside 1 to 1000.
@@ -59,6 +61,8 @@ pub enum Fault {
     Timestamp(String, String),
     /// Text that is no integer: the key, and the text.
     NotAnInteger(&'static str, String),
+    /// A field of CSV that is empty where JSON or a list must be: the column.
+    EmptyField(&'static str),
     /// The job's row is malformed.
     Csv(CsvFault),
     /// The caller brings an id.
@@ -88,10 +92,11 @@ impl Fault {
         match self {
             Self::MissingKind => "23502",
             Self::KindLength(_) | Self::QueueLength(_) | Self::Priority(_) | Self::MaxAttempts(_) | Self::TagCount(_) => "23514",
+            Self::ByteOrderMark(_) => "22023",
             Self::NotAnObject | Self::UnknownKey(_) | Self::WrongType(..) | Self::State(_) => "22023",
             Self::UnknownUniqueOption(_) | Self::UnknownUniqueState(_) => "22023",
             Self::Metadata | Self::Uniqueness(_) | Self::KeyLength(_) | Self::StatesWithoutKey => "22023",
-            Self::Hex(..) | Self::Bits(_) | Self::NotAnInteger(..) => "22P02",
+            Self::Hex(..) | Self::Bits(_) | Self::NotAnInteger(..) | Self::EmptyField(_) => "22P02",
             Self::Csv(fault) => fault.sqlstate(),
             Self::NumberRange(_) => "22003",
             Self::GivenId => "428C9",
@@ -118,7 +123,9 @@ impl Fault {
             Self::Bits(_) | Self::StatesWithoutKey => Some("unique_states"),
             Self::UnreadableTime(_) | Self::FarTime | Self::Timestamp(..) => Some("run_at"),
             Self::GivenId => Some("job_id"),
-            Self::NumberRange(key)
+            Self::ByteOrderMark(key)
+            | Self::EmptyField(key)
+            | Self::NumberRange(key)
             | Self::WrongType(key, _)
             | Self::Hex(key, _)
             | Self::Nesting(key)
@@ -146,6 +153,10 @@ impl Fault {
                 "A job has kind, queue, args, state, priority, max_attempts, run_at, metadata, tags, unique (or uniqueness), unique_key, \
                  unique_states and ordering_key.",
             ),
+            Self::ByteOrderMark(_) => {
+                Some("It is left over from the start of a file, and invisible: save the file as UTF-8 without BOM.")
+            }
+            Self::QueueLength(0) => Some("NULL stands for the queue named default."),
             Self::State(_) => Some("A new job is available, scheduled or retryable."),
             Self::UnknownUniqueState(_) => {
                 Some("States are scheduled, available, running, completed, retryable, failed, cancelled and waiting_external.")
@@ -194,7 +205,8 @@ impl Display for Fault {
             Self::UnknownKey(key) => write!(f, "unknown key \"{}\"", excerpt(key)),
             Self::WrongType(key, want) => write!(f, "{key} must be {want}"),
             Self::KindLength(n) => write!(f, "kind must have 1 to 200 characters, and has {n}"),
-            Self::QueueLength(n) => write!(f, "queue must have at most 200 characters, and has {n}"),
+            Self::QueueLength(n) => write!(f, "queue must have 1 to 200 characters, and has {n}"),
+            Self::ByteOrderMark(key) => write!(f, "{key} begins with a byte order mark (U+FEFF)"),
             Self::Priority(value) => write!(f, "priority must be between 1 and 4, and is {value}"),
             Self::MaxAttempts(value) => write!(f, "max_attempts must be between 1 and 1000, and is {value}"),
             Self::TagCount(n) => write!(f, "tags must be at most 20, and are {n}"),
@@ -217,6 +229,7 @@ impl Display for Fault {
             Self::Timestamp(text, _) => write!(f, "run_at is not a timestamp: \"{}\"", excerpt(text)),
             Self::GivenId => f.write_str("job_id is assigned by the queue and cannot be written"),
             Self::NotAnInteger(key, text) => write!(f, "{key} is not an integer: \"{}\"", excerpt(text)),
+            Self::EmptyField(key) => write!(f, "{key} is empty"),
             Self::Csv(fault) => fault.fmt(f),
             Self::CorruptJsonb => f.write_str(CORRUPT),
             Self::Encoding => f.write_str("text is not valid UTF-8"),

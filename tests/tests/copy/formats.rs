@@ -175,7 +175,7 @@ async fn states_and_defaults_are_the_same_by_every_way() {
     let mut batch = Vec::new();
     for state in [None, Some("available"), Some("scheduled"), Some("retryable")] {
         for run_at in [None, Some(at(1)), Some(at(1)), Some(at(-400))] {
-            for queue in [None, Some("q".to_owned()), Some(String::new())] {
+            for queue in [None, Some("q".to_owned()), Some("__AWA_NULL__".to_owned())] {
                 let uniqueness =
                     Some([json!(true), json!(false), json!({"by_args": true, "states": ["retryable"]})][batch.len() % 3].clone());
                 let args = json!([batch.len(), state]);
@@ -254,7 +254,7 @@ fn maybe<T>(rng: &mut StdRng, value: impl FnOnce(&mut StdRng) -> T) -> Option<T>
 /// Any job that is valid on both storages.
 fn random_row(rng: &mut StdRng) -> Row {
     let queue =
-        maybe(rng, |rng| ["q", "r", "", "sharded", "sharded", "ö,\"\n"].choose(rng).map(|q| (*q).to_owned()).expect("queues"));
+        maybe(rng, |rng| ["q", "r", "r ", "sharded", "sharded", "ö,\"\n"].choose(rng).map(|q| (*q).to_owned()).expect("queues"));
     let mut row = Row {
         kind: Some(text(rng, 10)),
         args: maybe(rng, |rng| json_value(rng, 4)),
@@ -270,6 +270,10 @@ fn random_row(rng: &mut StdRng) -> Row {
         queue,
         ..Row::default()
     };
+    // awa's storage refuses an available job whose time is far away.
+    if row.state.as_deref() == Some("available") {
+        row.run_at = row.run_at.map(|_| at(1));
+    }
     match rng.random_range(0..4) {
         0 => {
             row.unique_key = Some(vec![rng.random_range(0..60), 0xff]);

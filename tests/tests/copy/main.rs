@@ -9,6 +9,7 @@ mod errors;
 mod explain;
 mod formats;
 mod insert;
+mod json_text;
 mod options;
 mod privileges;
 mod shared;

@@ -1,4 +1,6 @@
 //! What the documentation shows.
 
+mod calls;
 mod clients;
 mod readme;
+mod walkthrough;

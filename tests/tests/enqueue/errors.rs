@@ -56,6 +56,7 @@ fn limits() -> Vec<Case> {
         Case(json!({"kind": "🐘".repeat(201)}), "23514", "kind_length", ALL),
         Case(json!({"kind": "k", "queue": "q".repeat(201)}), "23514", "queue_name_length", ALL),
         Case(json!({"kind": "k", "queue": "🐘".repeat(201)}), "23514", "queue_name_length", ALL),
+        Case(json!({"kind": "k", "queue": ""}), "23514", "queue_name_length", ALL),
         Case(json!({"kind": "k", "priority": 0}), "23514", "priority_in_range", ALL),
         Case(json!({"kind": "k", "priority": 5}), "23514", "priority_in_range", ALL),
         Case(json!({"kind": "k", "priority": -32768}), "23514", "priority_in_range", ALL),
@@ -82,6 +83,8 @@ fn malformed() -> Vec<Case> {
         Case(json!({"kind": "k", "prioritee": 1}), "22023", "", OBJECTS),
         Case(json!({"kind": "k", "Kind": "k"}), "22023", "", OBJECTS),
         Case(json!({"kind": "k", "": 1}), "22023", "", OBJECTS),
+        Case(json!({"kind": "\u{feff}k"}), "22023", "", ALL),
+        Case(field("queue", json!("\u{feff}q")), "22023", "", ALL),
         Case(field("metadata", json!([])), "22023", "", ALL),
         Case(field("metadata", json!("m")), "22023", "", ALL),
         Case(field("metadata", json!(1)), "22023", "", ALL),
@@ -247,7 +250,7 @@ async fn malformed_uniqueness_is_refused() {
 async fn limits_are_inclusive() {
     for storage in Storage::BOTH {
         let client = storage.db().await.connect().await;
-        let names = [("k".repeat(200), "q".repeat(200)), ("🐘".repeat(200), "ü".repeat(200)), ("k".into(), String::new())];
+        let names = [("k".repeat(200), "q".repeat(200)), ("🐘".repeat(200), "ü".repeat(200)), ("k".into(), "q".into())];
         let numbers = [(1, 1), (4, 1000), (2, 25)];
         for ((kind, queue), (priority, max_attempts)) in names.into_iter().zip(numbers) {
             let job =

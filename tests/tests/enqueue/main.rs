@@ -4,6 +4,7 @@ mod cancel;
 mod csv_errors;
 mod csv_input;
 mod direct_path;
+mod doubts;
 mod errors;
 mod hidden_claims;
 mod inputs;

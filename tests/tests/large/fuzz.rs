@@ -159,7 +159,7 @@ fn likely(key: &str, rng: &mut StdRng) -> Value {
     let text = |choices: &[&str], rng: &mut StdRng| json!(choices.choose(rng));
     match key {
         "kind" => json!("k".repeat(rng.random_range(0..=201))),
-        "queue" => text(&["q", "r", "q#0", "q#1", "#", "q#", ""], rng),
+        "queue" => text(&["q", "r", "q#0", "q#1", "#", "q#", " "], rng),
         "state" => text(&["available", "scheduled", "retryable", "running", "Available"], rng),
         "priority" | "max_attempts" => json!(*[-1, 0, 1, 4, 5, 1000, 1001, i64::MAX, i64::MIN].choose(rng).expect("numbers")),
         "run_at" => text(

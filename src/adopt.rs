@@ -1,16 +1,17 @@
 //! `awa_ingest.adopt()`: moves the jobs that wait in the embedded storage into awa's.
 #![allow(unsafe_code)]
 
+use crate::authority;
 use crate::datum;
 use crate::entry::Call;
 use crate::functions::on_conflict;
 use crate::ingest::{Ingest, OnConflict, Place};
 use crate::results::{self, Results};
 use crate::settings;
-use crate::spi::{self, Rows, Session, View, argument};
+use crate::spi::{self, Rows, Session, argument};
 use crate::spool::{Column, Store};
 use crate::statements::{Statement, Target};
-use crate::storage::{Mode, Storage, Version};
+use crate::storage::Mode;
 use awa_ingest_core::error::{Error, Fault, Result};
 use awa_ingest_core::job::{Draft, RunAt};
 use awa_ingest_core::jsonb::Value;
@@ -36,29 +37,34 @@ pub fn adopt(call: &Call) -> Result<Option<Datum>> {
 
 /// Returns how many jobs became ready and deferred ones of awa, and how many stay.
 fn move_all(session: &Session, on_conflict: OnConflict) -> Result<[i64; 3]> {
-    if Storage::resolve(session, View::Caller, Version::Checked)?.mode != Mode::Attached {
+    let storage = authority::resolve_to_read(session)?;
+    if storage.mode != Mode::Attached {
         return Err(Error::NoAwa);
     }
+    // What is read is the caller's; what is written there may be the code of another role.
+    let writer = authority::writer(&storage)?;
     session.run(Statement::LockEmbedded, &Target::none(), &[]);
-    let mut ingest = Ingest::new(on_conflict, Left::new())?.uncounted();
+    let mut ingest = authority::act_as_if(writer, || Ingest::new(on_conflict, Left::new()))?.uncounted();
     let mut adopted = Store::new(c"awa_ingest_adopted", &ADOPTED, settings::segment_memory());
     let mut waiting = session.open(Statement::Waiting, &Target::none(), &[argument(ingest.storage().ids()?)]);
     let mut ord = 0;
     loop {
         let read = waiting.fetch(|rows| -> Result<usize> {
-            for row in 0..rows.count {
-                ord += 1;
-                adopted.put([Some(Datum::from(ord)), rows.get::<i64>(row, 0).into_datum()]);
-                add(&mut ingest, rows, row)?;
-            }
-            Ok(rows.count)
+            authority::act_as_if(writer, || {
+                for row in 0..rows.count {
+                    ord += 1;
+                    adopted.put([Some(Datum::from(ord)), rows.get::<i64>(row, 0).into_datum()]);
+                    add(&mut ingest, rows, row)?;
+                }
+                Ok(rows.count)
+            })
         })?;
         if read == 0 {
             break;
         }
     }
     waiting.close();
-    let (left, summary) = ingest.finish()?;
+    let (left, summary) = authority::act_as_if(writer, || ingest.finish())?;
     remove(session, &adopted, &left);
     let (skipped, deferred) = (left.count, summary.deferred as i64);
     adopted.close();

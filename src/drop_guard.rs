@@ -28,7 +28,7 @@ pub fn guard_drop(call: &Call) -> Result<Option<Datum>> {
     if dropped != Dropped::Awa && is_standing_in() {
         return Err(Error::StillAttached);
     }
-    if settings::allow_drop() || !has_undelivered() { Ok(None) } else { Err(Error::UndeliveredJobs) }
+    if settings::allow_drop() || !has_undelivered()? { Ok(None) } else { Err(Error::UndeliveredJobs) }
 }
 
 /// What takes the extension along.
@@ -47,9 +47,9 @@ fn is_standing_in() -> bool {
 }
 
 /// Read as the storage's owner: who drops a schema that holds a part of the extension need have no right to see jobs.
-fn has_undelivered() -> bool {
-    let ask = || ask(Statement::Undelivered, &[]);
-    spi::connect(authority::of_embedded).map_or_else(|_| ask(), |owner| act_as(owner, ask))
+fn has_undelivered() -> Result<bool> {
+    let owner = authority::of_own(&["ready_entries", "deferred_jobs"])?;
+    Ok(act_as(owner, || ask(Statement::Undelivered, &[])))
 }
 
 fn ask(statement: Statement, arguments: &[Argument]) -> bool {

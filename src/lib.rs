@@ -34,6 +34,8 @@ mod list;
 mod maintenance;
 mod memory;
 mod notify;
+mod ownership;
+mod positions;
 mod provision;
 mod report;
 mod reports;

@@ -1,16 +1,16 @@
 //! One run of a task, step by step.
 
-use super::ring::Ring;
+use super::ring::{Ring, Slot};
 use super::run::{Outcome, Run, Subject, Task, error_of};
 use super::statistics::Relation;
 use super::{prune, rollup, statistics};
-use crate::authority;
+use crate::authority::{self, Touched};
+use crate::report;
 use crate::server;
 use crate::spi::{self, Session, View};
 use crate::storage::{Engine, Mode, Storage, Version};
 use crate::subtransaction::{self, Failure};
 use awa_ingest_core::error::Result;
-use pgrx::pg_sys::Oid;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -20,8 +20,15 @@ use std::time::Instant;
 pub enum Rights {
     /// The caller's.
     Caller,
-    /// The storage's owner's: for workers, whose own are the extension's owner's.
+    /// The storage's owner's: for workers, whose own are the extension's owner's, and for superusers who call.
     Owner,
+}
+
+impl Rights {
+    /// Of a call.
+    pub fn of_caller() -> Self {
+        if server::is_superuser() { Self::Owner } else { Self::Caller }
+    }
 }
 
 /// A task that is being run.
@@ -85,8 +92,8 @@ impl Pass {
     pub fn next_steps(&mut self, rights: Rights) -> Result<Vec<Run>> {
         let mut runs = Vec::new();
         spi::connect(|session| {
-            let (storage, role) = Self::storage(session, rights)?;
-            let acting = Acting { session, storage: &storage, role };
+            let storage = Self::storage(session, rights)?;
+            let acting = Acting { session, storage: &storage, rights };
             while let Some(step) = self.steps.pop_front() {
                 if let Some(run) = self.run(&acting, step) {
                     let is_quiet = run.outcome.is_quiet();
@@ -100,19 +107,11 @@ impl Pass {
         })
     }
 
-    /// What is maintained, and who may.
-    fn storage(session: &Session, rights: Rights) -> Result<(Storage, Option<Oid>)> {
+    /// What is maintained.
+    fn storage(session: &Session, rights: Rights) -> Result<Storage> {
         match rights {
-            Rights::Caller => Ok((Storage::resolve(session, View::Latest, Version::Checked)?, None)),
-            Rights::Owner => {
-                let storage = authority::resolve(session)?;
-                // The canonical engine has none of a lane's tables.
-                let role = match storage.engine {
-                    Engine::QueueStorage => authority::of_storage(session, &storage)?,
-                    Engine::Canonical => authority::of_state(session)?,
-                };
-                Ok((storage, Some(role)))
-            }
+            Rights::Caller => Storage::resolve(session, View::Latest, Version::Checked),
+            Rights::Owner => authority::resolve(session, View::Latest),
         }
     }
 
@@ -134,7 +133,7 @@ impl Pass {
             }
             Step::Prune(ring) => {
                 let subject = Subject { ring: Some(ring.name()), ..Subject::default() };
-                let prune = |slot: &Cell<Option<i32>>| acting.act(|| prune::oldest(acting.session, acting.storage, ring, slot));
+                let prune = |slot: &Cell<Option<i32>>| acting.act(ring.touched(), || prune::oldest(acting, ring, slot));
                 Some(acting.run(self.task, subject, prune))
             }
             Step::FindRollups => self.find_rollups(acting),
@@ -153,7 +152,7 @@ impl Pass {
     fn find_rollups(&mut self, acting: &Acting<'_>) -> Option<Run> {
         let subject = Subject { ring: Some(rollup::NAME), ..Subject::default() };
         let run = acting.run(self.task, subject, |_| {
-            let slots = acting.act(|| rollup::slots(acting.session, acting.storage));
+            let slots = acting.act(rollup::FOUND, || rollup::slots(acting.session, acting.storage));
             self.steps.extend(slots.into_iter().map(|(slot, generation)| Step::Rollup(slot, generation)));
             Done::nothing(Outcome::Noop(None))
         });
@@ -177,15 +176,25 @@ pub struct Acting<'s> {
     pub session: &'s Session,
     /// What is maintained.
     pub storage: &'s Storage,
-    role: Option<Oid>,
+    rights: Rights,
 }
 
 impl Acting<'_> {
-    /// Runs `work` with the rights that the step has on the storage.
-    pub fn act<T>(&self, work: impl FnOnce() -> T) -> T {
-        match self.role {
-            Some(role) => authority::act_as_restricted(role, work),
-            None => work(),
+    /// Runs `work`, which touches this part of the storage, with the rights that the step has on it. To be run in a subtransaction.
+    pub fn act<T>(&self, touched: Touched, work: impl FnOnce() -> T) -> T {
+        match self.rights {
+            Rights::Caller => work(),
+            Rights::Owner => {
+                let owner = prune::carefully(|| authority::of_storage(self.storage, touched));
+                authority::act_as(owner.unwrap_or_else(|error| report::raise(error)), work)
+            }
+        }
+    }
+
+    /// Makes sure that a slot's partitions, whose names depend on what was read, belong to the storage's owner as well.
+    pub fn check(&self, slot: &Slot) {
+        if self.rights == Rights::Owner {
+            slot.settle(self.storage).unwrap_or_else(|error| report::raise(error));
         }
     }
 

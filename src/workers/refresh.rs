@@ -74,7 +74,7 @@ impl Refresh {
     fn is_unchanged(&mut self) -> bool {
         let look = || {
             spi::connect(|session| {
-                let storage = authority::resolve(session).ok()?;
+                let storage = authority::resolve(session, View::Caller).ok()?;
                 maintenance::fingerprint(session, &storage)
             })
         };
@@ -96,7 +96,7 @@ impl Refresh {
             Err(BackgroundWorkerStatus::NotYetStarted) => PROCESS.set(Some(process)),
             Err(_) => {
                 let incomplete = process::transaction(|| spi::connect(|session| maintenance::is_incomplete(session, began)));
-                if incomplete != Ok(false) {
+                if incomplete != Ok(Ok(false)) {
                     self.fingerprint = None;
                 }
                 self.end(false);

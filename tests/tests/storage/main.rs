@@ -11,4 +11,5 @@ mod engine;
 mod lookup;
 mod privileges;
 mod row_security;
+mod takeover;
 mod workable;

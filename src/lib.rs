@@ -71,7 +71,8 @@ extension_sql_file!("../sql/install/ingest_stats.sql", name = "ingest_stats", re
 extension_sql_file!("../sql/install/lanes.sql", name = "lanes", requires = ["ingest_stats"]);
 extension_sql_file!("../sql/install/maintenance.sql", name = "maintenance", requires = ["lanes"]);
 extension_sql_file!("../sql/install/grants.sql", name = "grants", requires = ["maintenance"]);
-extension_sql_file!("../sql/install/drop_guard.sql", name = "drop_guard", requires = ["grants"]);
+extension_sql_file!("../sql/install/revokes.sql", name = "revokes", requires = ["grants"]);
+extension_sql_file!("../sql/install/drop_guard.sql", name = "drop_guard", requires = ["revokes"]);
 
 /// Runs once a process, when the library is loaded.
 #[allow(unsafe_code)]

@@ -10,6 +10,7 @@ mod embedded_dump;
 mod engine;
 mod lookup;
 mod privileges;
+mod revokes;
 mod row_security;
 mod takeover;
 mod workable;

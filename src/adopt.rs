@@ -6,16 +6,19 @@ use crate::datum;
 use crate::entry::Call;
 use crate::functions::on_conflict;
 use crate::ingest::{Ingest, OnConflict, Place};
+use crate::memory::RowMemory;
 use crate::results::{self, Results};
+use crate::server;
 use crate::settings;
 use crate::spi::{self, Rows, Session, argument};
 use crate::spool::{Column, Store};
 use crate::statements::{Statement, Target};
-use crate::storage::Mode;
+use crate::storage::{Engine, Mode};
 use awa_ingest_core::error::{Error, Fault, Result};
 use awa_ingest_core::job::{Draft, RunAt};
 use awa_ingest_core::jsonb::Value;
 use awa_ingest_core::unique::Uniqueness;
+use awa_ingest_core::workable;
 use pgrx::IntoDatum;
 use pgrx::pg_sys::{self, Datum};
 use std::borrow::Cow;
@@ -24,7 +27,7 @@ const ADOPTED: [Column; 2] = [(c"ord", pg_sys::INT8OID), (c"job_id", pg_sys::INT
 const LEFT: [Column; 1] = [(c"ord", pg_sys::INT8OID)];
 
 /// `awa_ingest.adopt`: one row `(ready, deferred, skipped)`, counts of jobs moved and left. Keeps the order of lanes and of ids, `run_at` and
-/// unique keys; an enqueue that is under way is waited for.
+/// unique keys; an enqueue that is under way is waited for. An available job that is due more than 22 days from now is due now in awa's lanes.
 ///
 /// Raises 55000 without awa, 23505 for a key that a job of awa holds (unless told to skip: such jobs stay), and the errors of single jobs
 /// for those that awa's workers cannot take. Needs the rights of the embedded storage's owner, and those of a producer.
@@ -47,14 +50,16 @@ fn move_all(session: &Session, on_conflict: OnConflict) -> Result<[i64; 3]> {
     let mut ingest = authority::act_as_if(writer, || Ingest::new(on_conflict, Left::new()))?.uncounted();
     let mut adopted = Store::new(c"awa_ingest_adopted", &ADOPTED, settings::segment_memory());
     let mut waiting = session.open(Statement::Waiting, &Target::none(), &[argument(ingest.storage().ids()?)]);
-    let mut ord = 0;
+    let (mut ord, mut stale) = (0, 0);
+    // Large args are read out of line, one row's at a time.
+    let mut memory = RowMemory::new();
     loop {
         let read = waiting.fetch(|rows| -> Result<usize> {
             authority::act_as_if(writer, || {
                 for row in 0..rows.count {
                     ord += 1;
                     adopted.put([Some(Datum::from(ord)), rows.get::<i64>(row, 0).into_datum()]);
-                    add(&mut ingest, rows, row)?;
+                    stale += u64::from(memory.of_row(|| add(&mut ingest, rows, row))?);
                 }
                 Ok(rows.count)
             })
@@ -64,6 +69,12 @@ fn move_all(session: &Session, on_conflict: OnConflict) -> Result<[i64; 3]> {
         }
     }
     waiting.close();
+    memory.close();
+    if stale > 0 {
+        pgrx::notice!(
+            "{stale} available jobs were due more than 22 days from now: they are due now, since awa cannot reckon their age"
+        );
+    }
     let (left, summary) = authority::act_as_if(writer, || ingest.finish())?;
     remove(session, &adopted, &left);
     let (skipped, deferred) = (left.count, summary.deferred as i64);
@@ -72,7 +83,8 @@ fn move_all(session: &Session, on_conflict: OnConflict) -> Result<[i64; 3]> {
     Ok([ord - skipped - deferred, deferred, skipped])
 }
 
-fn add(ingest: &mut Ingest<Left>, rows: &Rows, row: usize) -> Result<()> {
+/// Whether the job is due now in its new place.
+fn add(ingest: &mut Ingest<Left>, rows: &Rows, row: usize) -> Result<bool> {
     // SAFETY: datums of the statement's columns, in place while the rows are read.
     let (bytes, text, json) = unsafe {
         (
@@ -81,6 +93,11 @@ fn add(ingest: &mut Ingest<Left>, rows: &Rows, row: usize) -> Result<()> {
             |column| rows.raw(row, column).map(|datum| datum::json(datum)).transpose(),
         )
     };
+    let run_at = rows.raw(row, 8).map(|datum| datum.value() as i64);
+    // awa cannot reckon the age of a job that has waited so long: it is due now, as one that awa promotes.
+    let is_stale = ingest.storage().engine == Engine::QueueStorage
+        && rows.get(row, 5).is_some_and(|state: &str| state == "available")
+        && run_at.is_some_and(|run_at| ![i64::MIN, i64::MAX].contains(&run_at) && workable::is_far(run_at, server::clock()));
     let draft = || -> std::result::Result<Draft<'_>, Fault> {
         let (mut metadata, mut tags) = (None, None);
         if let Some(Value::Object(payload)) = json(11)? {
@@ -101,7 +118,7 @@ fn add(ingest: &mut Ingest<Left>, rows: &Rows, row: usize) -> Result<()> {
             state: text(5)?,
             priority: rows.get::<i16>(row, 6).map(i64::from),
             max_attempts: rows.get::<i16>(row, 7).map(i64::from),
-            run_at: rows.raw(row, 8).map(|datum| RunAt::Micros(datum.value() as i64)),
+            run_at: (!is_stale).then(|| run_at.map(RunAt::Micros)).flatten(),
             metadata,
             tags,
             unique,
@@ -110,7 +127,7 @@ fn add(ingest: &mut Ingest<Left>, rows: &Rows, row: usize) -> Result<()> {
     };
     let place = Place { job_id: rows.get(row, 1).unwrap_or_default(), shard: rows.get(row, 12).unwrap_or_default() };
     ingest.add_in_place(draft(), place)?;
-    Ok(())
+    Ok(is_stale)
 }
 
 /// Removes what was moved from the embedded storage.

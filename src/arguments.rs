@@ -3,6 +3,7 @@
 
 use crate::datum;
 use crate::entry::Call;
+use crate::json::Form;
 use awa_ingest_core::error::{Error, Fault, Result};
 use awa_ingest_core::job::Draft;
 use awa_ingest_core::jsonb::{LARGEST, MOST_STRINGS, Value, write_strings};
@@ -58,6 +59,8 @@ const NO_TAGS: Fault = Fault::WrongType("tags", "an array of strings without NUL
 /// An array argument.
 struct Column {
     name: &'static str,
+    /// The type of its elements.
+    element: Oid,
     dimensions: i32,
     length: usize,
     iterator: pg_sys::ArrayIterator,
@@ -81,6 +84,7 @@ impl Column {
             let length = pg_sys::ArrayGetNItems(dimensions, array.add(1).cast::<i32>()) as usize;
             Self {
                 name,
+                element: (*array).elemtype,
                 dimensions,
                 length,
                 iterator: pg_sys::array_create_iterator(array, 0, std::ptr::null_mut()),
@@ -119,6 +123,11 @@ const NAMES: [&str; 12] = [
     "unique_states",
     "ordering_key",
 ];
+/// Where some of [`NAMES`] are.
+const ARGS: usize = 2;
+const PRIORITY: usize = 4;
+const MAX_ATTEMPTS: usize = 5;
+
 /// Where each of [`NAMES`] stands among a function's arguments.
 pub type Positions = [Option<usize>; 12];
 
@@ -134,6 +143,10 @@ pub const COMPAT_POSITIONS: Positions =
 pub struct Columns {
     columns: [Option<Column>; 12],
     jobs: usize,
+    /// How the elements of `args` arrive.
+    args: Form,
+    /// Jobs that were read.
+    read: u64,
 }
 
 impl Columns {
@@ -147,7 +160,7 @@ impl Columns {
         let jobs = if lengths().any(|length| length == 0) { 0 } else { lengths().max().unwrap_or(0) };
         match columns.iter().flatten().find(|column| column.length > 1 && column.length != jobs) {
             Some(misfit) => Err(Error::ArrayLength(misfit.name, misfit.length, jobs)),
-            None => Ok(Self { columns, jobs }),
+            None => Ok(Self { args: args_form(&columns[ARGS])?, columns, jobs, read: 0 }),
         }
     }
 
@@ -160,14 +173,16 @@ impl Columns {
     pub fn next_draft(&mut self) -> std::result::Result<Draft<'static>, Fault> {
         let element = self.columns.each_mut().map(|column| column.as_mut().and_then(Column::next));
         let [kind, queue, args, state, priority, max_attempts, run_at, metadata, tags, key, states, ordering_key] = element;
-        let smallint = |datum: Option<Datum>| datum.map(|datum| i64::from(datum.value() as i16));
+        self.read += 1;
+        // SAFETY: elements in the form that their array's type stands for, which outlive the call.
+        let read_args = |datum| unsafe { self.args.read(datum, self.read, "args") };
         let record = Record {
             kind: text(kind)?,
             queue: text(queue)?,
-            args: jsonb(args)?,
+            args: args.map(read_args).transpose()?,
             state: text(state)?,
-            priority: smallint(priority),
-            max_attempts: smallint(max_attempts),
+            priority: integer(&self.columns[PRIORITY], priority),
+            max_attempts: integer(&self.columns[MAX_ATTEMPTS], max_attempts),
             run_at: run_at.map(|datum| datum.value() as i64),
             metadata: jsonb(metadata)?,
             tags: jsonb(tags)?,
@@ -178,6 +193,19 @@ impl Columns {
         };
         record.draft(&NO_DEFAULTS)
     }
+}
+
+/// Raises 42804 for elements that hold no JSON.
+fn args_form(args: &Option<Column>) -> Result<Form> {
+    let Some(args) = args else { return Ok(Form::Jsonb) };
+    let form = Form::of(args.element).filter(|form| *form != Form::Boolean);
+    form.ok_or(Error::ArgumentType("args", "jsonb[], json[] or text[]"))
+}
+
+/// An element of a smallint[] or integer[] argument.
+fn integer(column: &Option<Column>, element: Option<Datum>) -> Option<i64> {
+    let is_small = column.as_ref().is_some_and(|column| column.element == pg_sys::INT2OID);
+    element.map(|datum| if is_small { i64::from(datum.value() as i16) } else { i64::from(datum.value() as i32) })
 }
 
 fn bytes(element: Option<Datum>) -> Option<&'static [u8]> {

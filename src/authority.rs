@@ -131,7 +131,7 @@ fn of_writing(storage: &Storage) -> Result<Oid> {
 
 /// The owner of the record of runs, which is written.
 pub fn of_record() -> Result<Oid> {
-    ownership::settle(&[Part::Schema("awa_ingest"), Part::Written("awa_ingest", "maintenance_runs")])
+    ownership::settle(&[Part::Schema("awa_ingest"), Part::Written("awa_ingest", "maintenance_records")])
 }
 
 /// The owner of these tables of the extension's schema.

@@ -6,7 +6,9 @@ use crate::datum::Arena;
 use crate::entry::Call;
 use crate::ingest_stats;
 use crate::jobs::{self, Row, RowType};
+use crate::lane_check;
 use crate::seen::Seen;
+use crate::server;
 use crate::single::{self, Single};
 use crate::spi::{self, View};
 use crate::statements::Statement;
@@ -99,6 +101,7 @@ fn into_queue_storage(call: &Call, seen: &Seen, state: &str) -> Result<Datum> {
     let states = call.argument(UNIQUE_STATES).map(arguments::bits);
     let job = draft(call, state, tags, states.as_deref())?.validate_as_awa().map_err(fault)?;
     workable::check(&job, run_at(call)).map_err(fault)?;
+    workable::check_age(&job, run_at(call), server::clock()).map_err(fault)?;
     let odd_metadata = call.jsonb(METADATA)?.is_some_and(|metadata| is_odd(&metadata));
 
     let mut arena = Arena::default();
@@ -171,7 +174,7 @@ fn into_canonical(call: &Call, storage: &Storage, state: &str) -> Result<Datum> 
     }
     let states = call.argument(UNIQUE_STATES).map(arguments::bits);
     let job = draft(call, "available", None, states.as_deref())?.validate_as_awa().map_err(|fault| fault.at(1))?;
-    workable::check(&job, None).map_err(|fault| fault.at(1))?;
+    workable::check(&job, run_at(call)).map_err(|fault| fault.at(1))?;
 
     let mut arena = Arena::default();
     let (queue, empty) = (arena.bytes(job.queue.as_bytes()), arena.jsonb(&Value::EMPTY_OBJECT));
@@ -195,8 +198,10 @@ fn into_canonical(call: &Call, storage: &Storage, state: &str) -> Result<Datum> 
         _ => Statement::CanonicalHotJob,
     };
     let row = spi::connect(|session| {
-        session.query(statement, &storage.target, &arguments, View::Write, |rows| {
-            (rows.count == 1).then(|| std::array::from_fn(|column| rows.datum(0, column as i32)))
+        lane_check::explained(storage, || {
+            session.query(statement, &storage.target, &arguments, View::Write, |rows| {
+                (rows.count == 1).then(|| std::array::from_fn(|column| rows.datum(0, column as i32)))
+            })
         })
     });
     let row = row.ok_or_else(|| Error::RowsLeftOut("jobs_hot or scheduled_jobs".into(), 1))?;

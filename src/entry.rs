@@ -21,10 +21,27 @@ impl Call {
         }
     }
 
+    /// The type that an argument has in this call, where the declaration leaves it open; `None` if the caller did not say.
+    pub fn argument_type(&self, index: usize) -> Option<Oid> {
+        // SAFETY: the call is running; the answer comes from the expression that made it.
+        let oid = unsafe { pg_sys::get_fn_expr_argtype((*self.0).flinfo, index as i32) };
+        (oid != Oid::INVALID).then_some(oid)
+    }
+
     /// A text argument.
     pub fn text(&self, index: usize) -> Result<Option<&str>> {
         // SAFETY: declared as text; arguments outlive the call.
         self.argument(index).map(|datum| unsafe { datum::text(datum) }).transpose().map_err(|_| Error::Encoding)
+    }
+
+    /// An integer argument.
+    pub fn integer(&self, index: usize) -> Option<i32> {
+        self.argument(index).map(|datum| datum.value() as i32)
+    }
+
+    /// A bigint argument.
+    pub fn bigint(&self, index: usize) -> Option<i64> {
+        self.argument(index).map(|datum| datum.value() as i64)
     }
 
     /// A jsonb argument.
@@ -102,7 +119,9 @@ macro_rules! entry_points {
 
 entry_points! {
     awa_ingest_enqueue pg_finfo_awa_ingest_enqueue => crate::functions::enqueue;
+    awa_ingest_enqueue_text pg_finfo_awa_ingest_enqueue_text => crate::functions::enqueue_text;
     awa_ingest_enqueue_batch pg_finfo_awa_ingest_enqueue_batch => crate::functions::enqueue_batch;
+    awa_ingest_enqueue_batch_text pg_finfo_awa_ingest_enqueue_batch_text => crate::functions::enqueue_batch_text;
     awa_ingest_enqueue_columns pg_finfo_awa_ingest_enqueue_columns => crate::functions::enqueue_columns;
     awa_ingest_enqueue_csv pg_finfo_awa_ingest_enqueue_csv => crate::csv::enqueue_csv;
     awa_ingest_insert_job_compat pg_finfo_awa_ingest_insert_job_compat => crate::compat::insert_job_compat;
@@ -120,6 +139,7 @@ entry_points! {
     awa_ingest_run_maintenance pg_finfo_awa_ingest_run_maintenance => crate::maintenance::run_maintenance;
     awa_ingest_analyze_relation pg_finfo_awa_ingest_analyze_relation => crate::maintenance::analyze_relation;
     awa_ingest_rings pg_finfo_awa_ingest_rings => crate::maintenance::rings;
+    awa_ingest_stalled_lane_states pg_finfo_awa_ingest_stalled_lane_states => crate::maintenance::stalled_lane_states;
     awa_ingest_start_worker pg_finfo_awa_ingest_start_worker => crate::workers::start_worker;
     awa_ingest_stop_worker pg_finfo_awa_ingest_stop_worker => crate::workers::stop_worker;
     awa_ingest_announce_worker pg_finfo_awa_ingest_announce_worker => crate::workers::announce_worker;
@@ -131,5 +151,6 @@ entry_points! {
     awa_ingest_read_ingest_stats pg_finfo_awa_ingest_read_ingest_stats => crate::ingest_stats::read_ingest_stats;
     awa_ingest_reset_ingest_stats pg_finfo_awa_ingest_reset_ingest_stats => crate::ingest_stats::reset_ingest_stats;
     awa_ingest_status pg_finfo_awa_ingest_status => crate::status::status;
+    awa_ingest_keep_own_rows pg_finfo_awa_ingest_keep_own_rows => crate::replicated::keep_own_rows;
     awa_ingest_guard_drop pg_finfo_awa_ingest_guard_drop => crate::drop_guard::guard_drop;
 }

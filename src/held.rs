@@ -5,6 +5,7 @@
 use crate::changes::Moment;
 use crate::lanes;
 use crate::ring::{self, Position};
+use crate::sequence;
 use crate::spi;
 use crate::storage::Storage;
 use awa_ingest_core::error::Result;
@@ -65,15 +66,20 @@ impl Held {
                 (sequence, Some(waited))
             }
         };
-        let position = lanes::take(sequence, 1);
-        if let Some(held) = known.filter(|held| held.last.get() + 1 == position) {
-            held.last.set(position);
-            return Ok(Taken { held, position, waited });
-        }
-        let ring = spi::connect(|session| ring::current(session, storage))?;
-        let held = Rc::new(Self { sequence, last: Cell::new(position), position: ring, fits: Cell::new(false) });
-        // Where a lane was made, the catalogs have changed, and the next call looks once more.
-        HELD.with_borrow_mut(|(_, lanes)| lanes.insert(key, Rc::clone(&held)));
+        let next = sequence::position(sequence);
+        let held = match known.filter(|held| next == Some(held.last.get() + 1)) {
+            Some(held) => held,
+            None => {
+                let ring = spi::connect(|session| ring::current(session, storage))?;
+                let held = Rc::new(Self { sequence, last: Cell::new(0), position: ring, fits: Cell::new(false) });
+                // Where a lane was made, the catalogs have changed, and the next call looks once more.
+                HELD.with_borrow_mut(|(_, lanes)| lanes.insert(key, Rc::clone(&held)));
+                held
+            }
+        };
+        // Behind the last lock that is waited for: a position is not given back.
+        let position = lanes::take_from(sequence, next, 1);
+        held.last.set(position);
         Ok(Taken { held, position, waited })
     }
 }

@@ -2,10 +2,12 @@
 //!
 //! 1. validate, route, give an id, place in a lane, spool (job by job, as drafts arrive);
 //! 2. take unique keys, in key order;
-//! 3. lock lanes and reserve their positions, in lane order;
+//! 3. lock lanes, in lane order;
 //! 4. read the ring position;
-//! 5. write rows and segments;
+//! 5. reserve the lanes' positions, and write rows and segments;
 //! 6. notify.
+//!
+//! 2 and 3 may be rolled back and done again. Positions are never given back, so that they are reserved when that is over.
 //!
 //! No connection to the server's programming interface stays open between jobs: a COPY takes as long as its client likes, and other
 //! statements run in between.
@@ -14,13 +16,13 @@ use crate::catalog::QueueCatalog;
 use crate::claims::{self, Losers};
 use crate::direct::Common;
 use crate::ingest_stats::{self, Tally};
-use crate::lanes::{Reserved, Waits};
+use crate::lanes::{Locked, Waits};
 use crate::results::Results;
 use crate::server::{self, Ids};
 use crate::spi::{self, Session, View};
 use crate::spool::{Segments, Spool, Spooled};
 use crate::storage::{Engine, Mode, Storage, Version};
-use crate::{input, lanes, notify, ring, subtransaction, write};
+use crate::{input, lane_check, lanes, notify, ring, subtransaction, write};
 use awa_ingest_core::error::{Error, Fault, Result};
 use awa_ingest_core::job::{Draft, InitialState, Job, RunAt};
 use awa_ingest_core::lanes::Lanes;
@@ -75,8 +77,8 @@ pub struct Ingest<R> {
     waits: Waits,
     /// What is counted of each queue, if anything is.
     tally: Option<Tally>,
-    /// Ready jobs that are due too far from now for awa.
-    far: u64,
+    /// Jobs of awa's lanes that are available although they are due later.
+    early: u64,
 }
 
 /// A job that was taken in.
@@ -114,6 +116,8 @@ pub struct Summary {
     pub lane_lock_wait: Duration,
     /// From asking for the first lane lock to the end.
     pub lane_hold: Duration,
+    /// Whether the jobs did not fit into memory, and went to temporary files.
+    pub is_spilled: bool,
 }
 
 thread_local! {
@@ -146,7 +150,7 @@ impl<R: Results> Ingest<R> {
             deferred: 0,
             waits: Waits::default(),
             tally: ingest_stats::is_on().then(Tally::default),
-            far: 0,
+            early: 0,
         })
     }
 
@@ -222,7 +226,10 @@ impl<R: Results> Ingest<R> {
             Mode::Embedded => workable::check_text(&job)?,
             Mode::Attached => {
                 workable::check(&job, run_at)?;
-                self.far += u64::from(workable::is_far(&job, run_at, self.opened.0));
+                if self.storage.engine == Engine::QueueStorage {
+                    workable::check_age(&job, run_at, self.opened.0)?;
+                    self.early += u64::from(workable::is_early(&job, run_at, self.opened.0));
+                }
             }
         }
         Ok((job, run_at))
@@ -246,18 +253,19 @@ impl<R: Results> Ingest<R> {
     /// Writes everything.
     pub fn finish(mut self) -> Result<(R, Summary)> {
         ROTOR.set(Some(self.router.rotor()));
-        if self.far > 0 {
+        if self.early > 0 {
             pgrx::warning!(
-                "{} available jobs have a run_at more than 22 days from now: awa 0.6.9 fails on queues with such jobs",
-                self.far
+                "{} available jobs have a run_at in the future: awa's workers take them at once; without a state they are scheduled",
+                self.early
             );
         }
         let begun = Instant::now();
+        let is_spilled = self.spool.is_spilled();
         let (summary, held) = spi::connect(|session| self.write(session))?;
         self.spool.close();
         self.segments.close();
         let lane_hold = held.map_or(Duration::ZERO, |held| held.elapsed());
-        Ok((self.results, Summary { elapsed: self.opened.1.elapsed(), writing: begun.elapsed(), lane_hold, ..summary }))
+        Ok((self.results, Summary { elapsed: self.opened.1.elapsed(), writing: begun.elapsed(), lane_hold, is_spilled, ..summary }))
     }
 
     /// Returns when the first lane was asked for, if any was.
@@ -274,17 +282,18 @@ impl<R: Results> Ingest<R> {
             std::mem::replace(&mut self.spool, spool).close();
             std::mem::replace(&mut self.segments, segments).close();
         }
-        let Secured { reserved, jobs, begun } = secured;
+        let Secured { locked, jobs, begun } = secured;
         let deferred = self.deferred;
         // Read behind the lane locks, the clock runs in lane order.
         let now = server::clock();
         let summary =
-            Summary { jobs: self.jobs, deferred, lanes: reserved.lanes, lane_lock_wait: reserved.waited, ..Summary::default() };
-        let held = (reserved.lanes > 0).then_some(begun);
-        match self.storage.engine {
-            Engine::QueueStorage => self.write_queue_storage(session, reserved, now)?,
-            Engine::Canonical => write::canonical(session, &self.storage, now, jobs - deferred, deferred)?,
-        }
+            Summary { jobs: self.jobs, deferred, lanes: locked.len(), lane_lock_wait: locked.waited, ..Summary::default() };
+        let held = (locked.len() > 0).then_some(begun);
+        let storage = self.storage.clone();
+        lane_check::explained(&storage, || match storage.engine {
+            Engine::QueueStorage => self.write_queue_storage(session, &locked, now),
+            Engine::Canonical => write::canonical(session, &storage, now, jobs - deferred, deferred),
+        })?;
         self.results.written(session, &self.storage, now)?;
         if let Some(tally) = self.tally.take() {
             tally.count(&self.storage, &self.router, &self.lanes, &self.waits);
@@ -292,7 +301,7 @@ impl<R: Results> Ingest<R> {
         Ok((summary, held))
     }
 
-    /// Takes keys, then lanes. May be called again after what it did was rolled back.
+    /// Takes keys, then locks lanes. May be called again after what it did was rolled back.
     fn secure(&mut self, session: &Session) -> Result<Secured> {
         self.waits.resume();
         self.spool.show(session);
@@ -304,16 +313,18 @@ impl<R: Results> Ingest<R> {
             (_, OnConflict::Skip) => self.leave_out_losers(session, lost)?,
         }
         let begun = Instant::now();
-        let reserved = lanes::reserve(session, &self.storage, &self.lanes, &mut self.waits)?;
-        Ok(Secured { reserved, jobs: self.jobs - self.skipped_at_once - lost, begun })
+        let locked = lanes::lock_all(session, &self.storage, &self.lanes, &mut self.waits)?;
+        Ok(Secured { locked, jobs: self.jobs - self.skipped_at_once - lost, begun })
     }
 
-    fn write_queue_storage(&mut self, session: &Session, reserved: Reserved, now: i64) -> Result<()> {
+    fn write_queue_storage(&mut self, session: &Session, locked: &Locked, now: i64) -> Result<()> {
         self.lanes.open_segments().for_each(|segment| self.segments.put(segment, self.lanes.get(segment.lane)));
         let ready = self.lanes.jobs();
         if ready > 0 {
             let position = ring::current(session, &self.storage)?;
-            let common = Common { slot: position.slot, generation: position.generation, starts: reserved.starts, now };
+            // Behind the last lock that is waited for.
+            let starts = locked.reserve(&self.lanes);
+            let common = Common { slot: position.slot, generation: position.generation, starts, now };
             write::ready(session, &position, &self.spool, common, ready, self.segments.count)?;
             notify::queues(&self.router, &self.lanes);
         }
@@ -363,7 +374,7 @@ impl<R: Results> Ingest<R> {
 
 /// Keys and lanes that are taken, and when the first lane was asked for.
 struct Secured {
-    reserved: Reserved,
+    locked: Locked,
     /// Jobs that are left.
     jobs: u64,
     begun: Instant,

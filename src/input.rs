@@ -5,7 +5,7 @@
 use crate::arguments::text_array;
 use crate::datum;
 use crate::spi::argument;
-use awa_ingest_core::error::Fault;
+use awa_ingest_core::error::{Error, Fault};
 use pgrx::pg_sys::panic::CaughtError;
 use pgrx::pg_sys::{self, Datum, FunctionCallInfo, Oid};
 use pgrx::{PgSqlErrorCode, PgTryBuilder, direct_function_call_as_datum};
@@ -19,6 +19,18 @@ pub fn jsonb<'a>(text: &str) -> Result<&'a [u8]> {
     let datum = read(pg_sys::jsonb_in, &c_string(text)?, &[]);
     // SAFETY: a new jsonb.
     Ok(datum.map_or(&[], |datum| unsafe { datum::bytes(datum) }))
+}
+
+/// The bytes of the `jsonb` that holds a whole request. Raises 22P02 and 22P05, and 54000 with a hint.
+pub fn request<'a>(text: &str) -> awa_ingest_core::error::Result<&'a [u8]> {
+    PgTryBuilder::new(|| jsonb(text).map_err(|_| Error::Encoding))
+        .catch_others(|caught| match &caught {
+            CaughtError::PostgresError(error) if error.sql_error_code() == PgSqlErrorCode::ERRCODE_PROGRAM_LIMIT_EXCEEDED => {
+                Err(Error::RequestTooLarge(error.message().to_owned()))
+            }
+            _ => caught.rethrow(),
+        })
+        .execute()
 }
 
 /// The bytes of a `bytea`, in the current memory context. Raises 22P02; bad hex is a fault, since the server has another code for it.

@@ -1,7 +1,8 @@
-//! Lane sequences that one role can use and another cannot: found, and repaired.
+//! Lane sequences that one role can use and another cannot, and those that are behind: found, and repaired.
 
 use crate::authority::{self, Touched};
 use crate::entry::Call;
+use crate::lane_damage;
 use crate::positions;
 use crate::sequence;
 use crate::server;
@@ -20,7 +21,7 @@ const PATIENCE: i32 = 300;
 const HEADS: Touched = Touched::tables(&["queue_enqueue_heads", "queue_claim_heads", "ready_segments"]);
 
 /// `awa_ingest.lane_sequence_problems`: one row for a sequence that something is wrong with. Needs SELECT on the head tables and
-/// ready_segments. Raises 55000 for an unknown storage.
+/// ready_segments; the sequence of job ids is looked at where the caller may read the tables with ids. Raises 55000 for an unknown storage.
 pub fn lane_sequence_problems(call: &Call) -> Result<Option<Datum>> {
     let mut rows = call.rows();
     spi::connect(|session| {
@@ -30,27 +31,43 @@ pub fn lane_sequence_problems(call: &Call) -> Result<Option<Datum>> {
             let open = || session.open(Statement::LaneSequenceProblems, &storage.target, &arguments(&storage, None));
             authority::read(&storage, HEADS, || rows.take(open()))?;
         }
+        authority::read(&storage, lane_damage::touched(&storage), || lane_damage::list(session, &storage, &mut rows))?;
         Ok(None)
     })
 }
 
 /// `awa_ingest.repair_lane_sequence`: runs what [`lane_sequence_problems`] lists for one sequence. Returns `repaired`, `nothing_to_do`, or
 /// `busy` if a transaction kept the sequence for longer than 300 ms or the user's lock_timeout. Needs what the statements need (42501).
-/// Raises 22023 for what is no lane's sequence in the active storage, and 55000 where there is no safe repair.
+/// Raises 22023 for what is no sequence of a lane or of job ids in the active storage, and 55000 where there is no safe repair.
 pub fn repair_lane_sequence(call: &Call) -> Result<Option<Datum>> {
     let missing = || Error::InvalidArgument("schema_name and sequence_name must not be NULL".into());
     let schema = call.text(0)?.ok_or_else(missing)?;
     let name = call.text(1)?.ok_or_else(missing)?;
-    let outcome = match spi::connect(|session| problem(session, schema, name))? {
+    let found = spi::connect(|session| problem(session, schema, name))?;
+    let outcome = match found {
         None => "nothing_to_do",
         Some(problem) if problem.statements.is_empty() => return Err(Error::BeyondRepair(name.to_owned(), problem.detail)),
-        Some(problem) => run(&problem.statements),
+        Some(problem) => run(|| {
+            spi::connect(|session| problem.statements.iter().for_each(|statement| session.run_once(statement)));
+            Ok(())
+        })?,
     };
     // GRANT only warns who has a privilege without the right to pass it on.
     if outcome == "repaired" && spi::connect(|session| problem(session, schema, name))?.is_some() {
         return Err(Error::NotOwnerOfSequence(name.to_owned()));
     }
+    let outcome = match outcome {
+        "busy" => outcome,
+        _ if !spi::connect(|session| is_behind(session, name))? => outcome,
+        _ => run(|| spi::connect(|session| lane_damage::repair(session, &authority::resolve_to_read(session)?, name)).map(|_| ()))?,
+    };
     Ok(outcome.into_datum())
+}
+
+fn is_behind(session: &Session, name: &str) -> Result<bool> {
+    let storage = authority::resolve_to_read(session)?;
+    let look = || lane_damage::of_sequence(session, &storage, name).is_some();
+    authority::read(&storage, lane_damage::touched(&storage), look)
 }
 
 struct Problem {
@@ -60,12 +77,17 @@ struct Problem {
 
 fn problem(session: &Session, schema: &str, name: &str) -> Result<Option<Problem>> {
     let storage = authority::resolve_to_read(session)?;
+    if *storage.schema == *schema && name == lane_damage::ids_name(&storage) {
+        return Ok(None);
+    }
     let ask = || session.query(Statement::LaneOfSequence, &storage.target, &[argument(name)], View::Latest, Rows::first);
     let is_lanes = storage.engine == Engine::QueueStorage
         && *storage.schema == *schema
         && authority::read(&storage, HEADS, ask)? == Some(true);
     if !is_lanes {
-        return Err(Error::InvalidArgument(format!("\"{schema}\".\"{name}\" is no lane's sequence in the active storage")));
+        return Err(Error::InvalidArgument(format!(
+            "\"{schema}\".\"{name}\" is no sequence of a lane or of job ids in the active storage"
+        )));
     }
     let arguments = arguments(&storage, Some(name));
     positions::show(session, &storage);
@@ -82,15 +104,10 @@ fn arguments(storage: &Storage, name: Option<&str>) -> [Argument; 3] {
     [argument(&*storage.schema), name.and_then(argument), argument(storage.mode == Mode::Embedded)]
 }
 
-fn run(statements: &[String]) -> &'static str {
-    let work = || spi::connect(|session| statements.iter().for_each(|statement| session.run_once(statement)));
-    let is_users = (1..=PATIENCE).contains(&server::lock_timeout());
-    match attempt(|| if is_users { work() } else { subtransaction::within(PATIENCE, work) }) {
-        Ok(()) => "repaired",
-        Err(failure) if failure.is_contention() => {
-            subtransaction::check_statement_timeout();
-            "busy"
-        }
+fn run(work: impl FnOnce() -> Result<()>) -> Result<&'static str> {
+    match attempt(|| subtransaction::within(PATIENCE, work)) {
+        Ok(done) => done.map(|()| "repaired"),
+        Err(failure) if failure.is_contention() => Ok("busy"),
         Err(failure) => failure.raise(),
     }
 }

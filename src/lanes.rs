@@ -1,12 +1,14 @@
 //! Reserves lane positions: lanes in one order for every writer, each locked until the transaction ends.
 //!
-//! Positions become visible in the order of the lock, so that the claim cursor never passes a position that is still to come.
+//! Positions become visible in the order of the lock, so that the claim cursor never passes a position that is still to come. A position
+//! that was taken is never given back, not even by a rollback, and a gap can strand a lane: all lanes are locked first, and positions are
+//! taken when the call can no longer start again.
 #![allow(unsafe_code)]
 
-use crate::provision;
 use crate::spi::{Argument, Rows, Session, View, argument};
 use crate::statements::Statement;
 use crate::storage::{Storage, quote};
+use crate::{lane_check, provision, sequence, server, subtransaction};
 use awa_ingest_core::error::{Error, Result};
 use awa_ingest_core::lanes::{Lane, Lanes};
 use pgrx::direct_function_call_as_datum;
@@ -14,14 +16,26 @@ use pgrx::pg_sys::{self, Oid};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Reserved positions.
-pub struct Reserved {
-    /// Each lane's first position, by the lane's index; 0 for lanes without jobs.
-    pub starts: Vec<i64>,
-    /// How many lanes have jobs.
-    pub lanes: usize,
+/// Lanes that are locked until the transaction ends.
+pub struct Locked {
+    /// Index and sequence of each lane that has jobs, in the order in which they were locked.
+    sequences: Vec<(usize, Oid)>,
     /// Time spent waiting for the locks.
     pub waited: Duration,
+}
+
+impl Locked {
+    /// How many lanes have jobs.
+    pub fn len(&self) -> usize {
+        self.sequences.len()
+    }
+
+    /// Takes the positions that `lanes` counted. Returns each lane's first one, by the lane's index; 0 for lanes without jobs.
+    pub fn reserve(&self, lanes: &Lanes) -> Vec<i64> {
+        let mut starts = vec![0; lanes.len()];
+        self.sequences.iter().for_each(|(index, sequence)| starts[*index] = take(*sequence, lanes.get(*index).count));
+        starts
+    }
 }
 
 /// How long a call has waited for the lock of each of its lanes, by the lane's index: over all attempts, of which each starts anew.
@@ -52,34 +66,40 @@ impl Waits {
     }
 }
 
-/// Reserves the positions that `lanes` counted.
-pub fn reserve(session: &Session, storage: &Storage, lanes: &Lanes, waits: &mut Waits) -> Result<Reserved> {
-    let (mut starts, mut waited) = (vec![0; lanes.len()], Duration::ZERO);
-    let order = lanes.in_order();
-    for index in order.iter().copied() {
+/// Locks the lanes that have jobs. Takes no position of them.
+pub fn lock_all(session: &Session, storage: &Storage, lanes: &Lanes, waits: &mut Waits) -> Result<Locked> {
+    let mut locked = Locked { sequences: Vec::new(), waited: Duration::ZERO };
+    for index in lanes.in_order() {
         // A lane is created in its turn, not before the others are taken: creating locks it, too.
-        let lane = lanes.get(index);
-        let (sequence, name) = find(session, storage, lane)?;
-        waited += waits.lock(index, || lock(&name));
-        starts[index] = take(sequence, lane.count);
+        let (sequence, name) = find(session, storage, lanes.get(index))?;
+        locked.waited += waits.lock(index, || lock(&lock_name(storage, &name)));
+        lane_check::check(session, storage, lanes.get(index), sequence, &name)?;
+        locked.sequences.push((index, sequence));
     }
-    Ok(Reserved { starts, lanes: order.len(), waited })
+    Ok(locked)
 }
 
 /// Locks a lane until the transaction ends, and makes it if it does not exist. Returns its sequence, and the time spent waiting.
 pub fn hold(session: &Session, storage: &Storage, lane: &Lane) -> Result<(Oid, Duration)> {
     let (sequence, name) = find(session, storage, lane)?;
     let asked = Instant::now();
-    lock(&name);
-    Ok((sequence, asked.elapsed()))
+    lock(&lock_name(storage, &name));
+    let waited = asked.elapsed();
+    lane_check::check(session, storage, lane, sequence, &name)?;
+    Ok((sequence, waited))
 }
 
-/// The lane's sequence and the name of its lock. The lane is made if it does not exist.
+/// The lane's sequence and its name. The lane is made if it does not exist.
 fn find(session: &Session, storage: &Storage, lane: &Lane) -> Result<(Oid, String)> {
     let name = sequence(session, storage, lane).map_or_else(|| provision(session, storage, lane), Ok)?;
     let damaged = || Error::DamagedLane(lane.to_string(), format!("sequence \"{name}\" is missing"));
     let sequence = storage.relation(&name).ok_or_else(damaged)?;
-    Ok((sequence, format!("{}.{}", storage.target.storage, quote(&name))))
+    Ok((sequence, name))
+}
+
+/// What the lock of a sequence of the storage is named after.
+pub fn lock_name(storage: &Storage, sequence: &str) -> String {
+    format!("{}.{}", storage.target.storage, quote(sequence))
 }
 
 /// The lane's sequence, if it has one now: the lane may be younger than the transaction's snapshot.
@@ -106,17 +126,34 @@ pub fn lock(name: &str) {
 /// Takes the advisory lock of a number, until the transaction ends.
 pub fn lock_number(key: i64) {
     // SAFETY: the function gets the one argument of its SQL signature.
-    unsafe { direct_function_call_as_datum(pg_sys::pg_advisory_xact_lock_int8, &[argument(key)]) };
+    let lock = || unsafe { direct_function_call_as_datum(pg_sys::pg_advisory_xact_lock_int8, &[argument(key)]) };
+    subtransaction::asking_for(key, lock);
 }
 
-/// Takes `count` consecutive values; the lane's lock is held. Both calls check the caller's privileges.
+/// Takes `count` consecutive values; the lane's lock is held. Both ways check the caller's privileges.
+///
+/// nextval would make the lane's position what `lastval()` returns, in place of the id that the session last gave a row of its own. setval
+/// does not, and behind the lane's lock the next value is known. Without the right to UPDATE one value can be taken all the same.
 pub fn take(sequence: Oid, count: i64) -> i64 {
-    // SAFETY: nextval raises for anything that is no sequence; setval gets the two arguments of its SQL signature.
-    unsafe {
-        let first = pg_sys::nextval_internal(sequence, true);
-        if count > 1 {
-            direct_function_call_as_datum(pg_sys::setval_oid, &[argument(sequence), argument(first + count - 1)]);
+    take_from(sequence, sequence::position(sequence), count)
+}
+
+/// The same where the next value has been read behind the lane's lock.
+pub fn take_from(sequence: Oid, next: Option<i64>, count: i64) -> i64 {
+    let next = next.filter(|_| server::may(sequence, pg_sys::ACL_UPDATE));
+    let first = match next.and_then(|first| Some((first, first.checked_add(count - 1)?))) {
+        Some((first, last)) => {
+            sequence::set(sequence, last);
+            first
         }
-        first
-    }
+        None => {
+            let first = server::nextval(sequence);
+            if count > 1 {
+                sequence::set(sequence, first.saturating_add(count - 1));
+            }
+            first
+        }
+    };
+    lane_check::taken(sequence, first.saturating_add(count));
+    first
 }

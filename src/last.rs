@@ -53,13 +53,23 @@ pub fn begin() {
     LAST.set(None);
 }
 
+/// What is remembered of a statement.
+pub struct Kept(Rc<Last>);
+
 /// Keeps the outcome of a statement.
-pub fn remember(storage: Option<Storage>, outcome: Outcome, summary: Summary) {
+pub fn remember(storage: Option<Storage>, outcome: Outcome, summary: Summary) -> Kept {
     settings::note_last_ingest();
     let users = server::session_users();
     // SAFETY: called inside a transaction.
     let open = Some(unsafe { pg_sys::GetCurrentSubTransactionId() });
-    LAST.set(Some(Rc::new(Last { storage, outcome, summary, users, open: Cell::new(open) })));
+    let last = Rc::new(Last { storage, outcome, summary, users, open: Cell::new(open) });
+    LAST.set(Some(Rc::clone(&last)));
+    Kept(last)
+}
+
+/// Keeps a statement's outcome instead of what its triggers enqueued since.
+pub fn restore(kept: Kept) {
+    LAST.set(Some(kept.0));
 }
 
 /// `awa.last_ingest`: a row `(ord, job_id, conflicts_with)` for each job of the last statement, in input order. Raises 54000 if that

@@ -5,6 +5,7 @@ use crate::authority::{self, act_as};
 use crate::entry::Call;
 use crate::lane_sequences::refuse_lost;
 use crate::lanes::lock;
+use crate::leftover_locks;
 use crate::spi::{self, Rows, Session, View, argument};
 use crate::statements::Statement;
 use crate::storage::{Engine, Storage};
@@ -72,11 +73,13 @@ fn create(session: &Session, storage: &Storage, queue: &str, priority: i16, shar
         if !has_row() {
             run(Statement::LaneRow, 2);
         }
-        run(Statement::LaneEnqueueHead, 3);
-        run(Statement::LaneClaimHead, 3);
-        if !exists() {
-            run(Statement::LaneSequences, 3);
-        }
+        leftover_locks::releasing(storage, queue, priority, shard, || {
+            run(Statement::LaneEnqueueHead, 3);
+            run(Statement::LaneClaimHead, 3);
+            if !exists() {
+                run(Statement::LaneSequences, 3);
+            }
+        });
     }
     let list = |rows: &Rows| rows.map(|row| rows.get(row, 0).unwrap_or_default()).collect::<Vec<String>>();
     let grants = session.query(Statement::LaneGrants, &storage.target, &lane, View::Latest, list);

@@ -15,7 +15,7 @@ pub fn raise(error: Error) -> ! {
             sqlerrcode: code(error.sqlstate()),
             message: text(&error.to_string()),
             detail: error.detail().map_or(std::ptr::null_mut(), |detail| text(&detail)),
-            hint: error.hint().map_or(std::ptr::null_mut(), text),
+            hint: error.advice().map_or(std::ptr::null_mut(), |hint| text(&hint)),
             context: error.context().map_or(std::ptr::null_mut(), |context| text(&context)),
             constraint_name: error.constraint().map_or(std::ptr::null_mut(), text),
             column_name: error.column().map_or(std::ptr::null_mut(), text),

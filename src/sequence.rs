@@ -3,9 +3,10 @@
 
 use crate::entry::Call;
 use crate::server;
+use crate::spi::argument;
 use awa_ingest_core::error::Result;
-use pgrx::IntoDatum;
 use pgrx::pg_sys::{self, Datum, Oid, Relation};
+use pgrx::{IntoDatum, direct_function_call_as_datum};
 
 const LOCK: i32 = pg_sys::AccessShareLock as i32;
 
@@ -35,7 +36,14 @@ pub fn position(sequence: Oid) -> Option<i64> {
     }
 }
 
-fn may_read(sequence: Oid) -> bool {
+/// Has the sequence go on behind `last`. Checks the caller's privileges, and is not undone by a rollback.
+pub fn set(sequence: Oid, last: i64) {
+    // SAFETY: the function gets the two arguments of its SQL signature, and raises for anything that is no sequence.
+    unsafe { direct_function_call_as_datum(pg_sys::setval_oid, &[argument(sequence), argument(last)]) };
+}
+
+/// Whether the caller may read where a sequence stands.
+pub fn may_read(sequence: Oid) -> bool {
     is_sequence(sequence) && (server::may(sequence, pg_sys::ACL_SELECT) || server::may(sequence, pg_sys::ACL_USAGE))
 }
 
@@ -58,9 +66,9 @@ unsafe fn read(relation: Relation) -> Option<i64> {
         let tuple = pg_sys::heap_getnext(scan, pg_sys::ScanDirection::ForwardScanDirection);
         let next = (!tuple.is_null()).then(|| {
             let data = &*pg_sys::GETSTRUCT(tuple).cast::<pg_sys::FormData_pg_sequence_data>();
-            data.last_value + i64::from(data.is_called)
+            data.last_value.checked_add(i64::from(data.is_called))
         });
         pg_sys::heap_endscan(scan);
-        next
+        next.flatten()
     }
 }

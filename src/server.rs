@@ -158,10 +158,15 @@ pub fn quietly<T>(work: impl FnOnce() -> T) -> T {
 
 /// Gives a setting another value until `AtEOXact_GUC` closes the level returned, or until the (sub)transaction ends.
 pub fn set_for_now(name: &CStr, value: &CStr) -> i32 {
-    // SAFETY: takes no arguments.
-    let level = unsafe { pg_sys::NewGUCNestLevel() };
+    let level = open_level();
     set_in_level(name, value, pg_sys::GucContext::PGC_USERSET);
     level
+}
+
+/// Begins a level of settings, until `AtEOXact_GUC` closes it, or until the (sub)transaction ends.
+pub fn open_level() -> i32 {
+    // SAFETY: takes no arguments.
+    unsafe { pg_sys::NewGUCNestLevel() }
 }
 
 /// Gives a setting another value as SET does: for the session, or until the (sub)transaction is rolled back.
@@ -169,7 +174,8 @@ pub fn set_for_session(name: &CStr, value: &CStr) {
     set(name, value, pg_sys::GucContext::PGC_USERSET, pg_sys::GucAction::GUC_ACTION_SET);
 }
 
-fn set_in_level(name: &CStr, value: &CStr, context: pg_sys::GucContext::Type) {
+/// Gives a setting another value in the level that was opened last, with the rights of `context`.
+pub fn set_in_level(name: &CStr, value: &CStr, context: pg_sys::GucContext::Type) {
     set(name, value, context, pg_sys::GucAction::GUC_ACTION_SAVE);
 }
 

@@ -28,6 +28,9 @@ static STATISTICS_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(60_000);
 /// -1: awa's own leader prunes its storage.
 static PRUNE_INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(-1);
 
+/// 10 seconds: a lane that stands has lost a worker a moment before, and looking at thousands that do not takes milliseconds.
+static LANES_INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(10_000);
+
 /// 72 hours, as awa's workers have it.
 static FAILED_RETENTION: GucSetting<i32> = GucSetting::<i32>::new(72 * 3600);
 
@@ -94,6 +97,14 @@ fn register_maintenance() {
             -1,
         ),
         (
+            c"awa_ingest.lanes_interval",
+            c"Time between two looks for lanes that stand; 0 turns them off.",
+            c"A lane stands where the claim cursor is before a gap, and the jobs behind the gap are claimed. awa never moves it again.",
+            &LANES_INTERVAL,
+            GucFlags::UNIT_MS,
+            0,
+        ),
+        (
             c"awa_ingest.failed_retention",
             c"How long failed jobs stay in the ring, where they can be retried, after they failed.",
             c"A prune carries younger ones into the current slot. Give it the value that awa's workers have; 0 keeps none.",
@@ -153,6 +164,12 @@ pub fn prune_interval(mode: Mode) -> Option<Duration> {
         (-1, Mode::Embedded) => Some(Duration::from_secs(1)),
         (interval, _) => (interval > 0).then(|| Duration::from_millis(interval as u64)),
     }
+}
+
+/// Time between two looks for lanes that stand; `None` for never.
+pub fn lanes_interval() -> Option<Duration> {
+    let interval = LANES_INTERVAL.get();
+    (interval > 0).then(|| Duration::from_millis(interval as u64))
 }
 
 /// How long failed jobs stay; `None` for not at all.

@@ -12,7 +12,7 @@ use crate::spool::Ready;
 use crate::statements::{Statement, Target};
 use crate::storage::Storage;
 use crate::table::Table;
-use crate::{ingest_stats, notify, write};
+use crate::{ingest_stats, lane_check, notify, write};
 use awa_ingest_core::error::Result;
 use awa_ingest_core::job::{InitialState, Job};
 use awa_ingest_core::lanes::Lane;
@@ -90,13 +90,13 @@ fn write_uncounted(
     let written = |now: i64| Written { job_id, run_at: run_at.unwrap_or(now), created_at: now };
     if job.state != InitialState::Available {
         let written = written(server::clock());
-        deferred(storage, job, single, &written)?;
+        lane_check::explained(storage, || deferred(storage, job, single, &written))?;
         return Ok((written, None));
     }
     let Taken { held, position, waited } = Held::take(storage, &Lane::of_one(queue, job.priority, shard))?;
     // Read behind the lane's lock, as in the pipeline.
     let written = written(server::clock());
-    ready(&held, position, job, shard, single, &written)?;
+    lane_check::explained(storage, || ready(&held, position, job, shard, single, &written))?;
     notify::queue(job.queue);
     // SAFETY: later functions of the same statement see the job, as they see what awa's function wrote.
     unsafe { pg_sys::CommandCounterIncrement() };

@@ -3,7 +3,7 @@
 //! pgrx's own client can neither register a tuplestore as a relation nor read with a snapshot newer than the transaction's.
 #![allow(unsafe_code)]
 
-use crate::server;
+use crate::pinned;
 use crate::statements::{Statement, Target};
 use pgrx::pg_sys::{self, Datum, Oid};
 use pgrx::{FromDatum, IntoDatum};
@@ -32,11 +32,11 @@ pub enum View {
 /// An open connection to the interface. Everything allocated meanwhile goes when it closes.
 pub struct Session(());
 
-/// Runs `work` connected, and with a search path in which nobody but the server's owner can put anything.
+/// Runs `work` connected, and with the settings of [`pinned`].
 pub fn connect<T>(work: impl FnOnce(&Session) -> T) -> T {
     // SAFETY: connect and finish are paired; after an error the transaction's end does what finish does.
     unsafe {
-        let level = pin_search_path();
+        let level = pinned::pin();
         check(pg_sys::SPI_connect(), "SPI_connect");
         let result = work(&Session(()));
         check(pg_sys::SPI_finish(), "SPI_finish");
@@ -45,16 +45,6 @@ pub fn connect<T>(work: impl FnOnce(&Session) -> T) -> T {
         }
         result
     }
-}
-
-const SEARCH_PATH: &CStr = c"pg_catalog, pg_temp";
-
-/// Functions have this search path from their declaration; a foreign table is written to with the caller's. Returns the level of
-/// settings to go back to, where there is a difference.
-fn pin_search_path() -> Option<i32> {
-    // SAFETY: the setting's variable is a C string.
-    let current = unsafe { CStr::from_ptr(pg_sys::namespace_search_path) };
-    (current != SEARCH_PATH).then(|| server::set_for_now(c"search_path", SEARCH_PATH))
 }
 
 /// An argument: its datum, or `None` for NULL.

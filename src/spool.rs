@@ -70,6 +70,12 @@ impl<const N: usize> Store<N> {
         unsafe { pg_sys::tuplestore_clear(self.state) }
     }
 
+    /// Whether rows went to a file.
+    pub fn is_spilled(&self) -> bool {
+        // SAFETY: the store is open.
+        unsafe { !pg_sys::tuplestore_in_memory(self.state) }
+    }
+
     /// Gives back memory and files. Not a `Drop`: while an error unwinds, the transaction's end does this.
     pub fn close(self) {
         // SAFETY: nothing reads the store any more; statements over it are finished, and cursors closed.
@@ -177,6 +183,11 @@ impl Spool {
     /// Makes the spool visible to statements, in place of an earlier one.
     pub fn show(&self, session: &Session) {
         self.store.show(session);
+    }
+
+    /// Whether jobs went to a file.
+    pub fn is_spilled(&self) -> bool {
+        self.store.is_spilled()
     }
 
     /// Gives back memory and files.

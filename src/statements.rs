@@ -170,6 +170,22 @@ statements! {
     LaneStates "lane_states" [TEXTOID];
     /// The same in awa's storage.
     LaneStatesAwa "lane_states_awa" [TEXTOID];
+    /// Lanes with their sequences.
+    LaneCursors "lane_cursors" [OIDOID];
+    /// The ends of lanes.
+    LaneEnds "lane_ends" [TEXTARRAYOID, INT2ARRAYOID, INT2ARRAYOID];
+    /// The greatest id of a job in awa's queue storage.
+    LastIdAwa "last_id_awa" [];
+    /// The same in the embedded storage.
+    LastIdEmbedded "last_id_embedded" [];
+    /// The same of the canonical engine.
+    LastIdCanonical "last_id_canonical" [];
+    /// Who can move a sequence forward.
+    WhoMayRepair "who_may_repair" [OIDOID, OIDOID];
+    /// Lanes that awa's workers never leave, and where their cursors must go.
+    StalledLanes "stalled_lanes" [TEXTARRAYOID, INT2ARRAYOID, INT2ARRAYOID, INT8ARRAYOID];
+    /// Keeps claims from a lane.
+    LockClaimHead "lock_claim_head" [TEXTOID, INT2OID, INT2OID];
     /// What is wrong with lane sequences.
     LaneSequenceProblems "lane_sequence_problems" [TEXTOID, TEXTOID, BOOLOID];
     /// Whether a sequence is a lane's.
@@ -248,6 +264,8 @@ statements! {
     Fingerprint "fingerprint" [OIDOID];
     /// Whether a pass left tables out.
     StatisticsIncomplete "statistics_incomplete" [TIMESTAMPTZOID];
+    /// Whether a subscription brings rows into a schema's tables.
+    Subscribed "subscribed" [OIDOID];
     /// Slots of a ring.
     RingSlots "ring_slots" [TEXTARRAYOID, OIDOID];
     /// Records a run.
@@ -270,6 +288,10 @@ statements! {
     ForeignFunction "foreign_function" [];
     /// The sequences of a storage.
     StorageSequences "storage_sequences" [OIDOID];
+    /// Whether the caller may drop extensions, schemas and what roles own.
+    MayDrop "may_drop" [TEXTARRAYOID, TEXTARRAYOID, OIDARRAYOID];
+    /// Tables and sequences of the extension, in the order of writers.
+    OwnRelations "own_relations" [];
     /// Whether the embedded storage has undelivered jobs.
     Undelivered "undelivered" [];
 }

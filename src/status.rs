@@ -3,6 +3,7 @@
 use crate::attach::{self, Body, Function};
 use crate::authority;
 use crate::entry::Call;
+use crate::lane_damage;
 use crate::results;
 use crate::server;
 use crate::spi::{self, Session, View};
@@ -17,7 +18,17 @@ pub fn status(call: &Call) -> Result<Option<Datum>> {
         let storage = authority::resolve_to_read(session).and_then(|storage| authority::check(&storage).map(|()| storage));
         (engine(session), storage)
     });
+    let damage = match &storage {
+        Ok(storage) => {
+            let summary = |session: &Session| {
+                authority::read(storage, lane_damage::touched(storage), || lane_damage::summary(session, storage))
+            };
+            spi::connect(summary).unwrap_or_else(|error| Some(error.to_string()))
+        }
+        Err(_) => None,
+    };
     let (problem, hint) = match &storage {
+        Ok(_) if damage.is_some() => (damage.clone(), Some("awa_ingest.lane_sequence_problems() says how it is repaired.")),
         Ok(_) => (None, None),
         Err(error) => (Some(error.detail().map_or_else(|| error.to_string(), |detail| format!("{error}: {detail}"))), error.hint()),
     };
@@ -37,7 +48,7 @@ pub fn status(call: &Call) -> Result<Option<Datum>> {
         schema.into_datum(),
         engine.into_datum(),
         awa.as_ref().and_then(|awa| awa.version).into_datum(),
-        storage.is_ok().into_datum(),
+        (storage.is_ok() && damage.is_none()).into_datum(),
         problem.into_datum(),
         hint.into_datum(),
         function.into_datum(),

@@ -320,7 +320,10 @@ fn valid(oid: Oid) -> Option<Oid> {
     (oid != Oid::INVALID).then_some(oid)
 }
 
-/// An identifier, quoted where SQL needs it.
+/// An identifier, quoted where SQL needs it. Locks are named by it, so it is asked for where SPI is connected: quote_all_identifiers
+/// is off there.
 pub fn quote(name: &str) -> String {
+    // SAFETY: a variable of the process.
+    debug_assert!(unsafe { !pg_sys::quote_all_identifiers });
     pgrx::spi::quote_identifier(name)
 }

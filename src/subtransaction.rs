@@ -4,13 +4,14 @@
 //! would end one of the two.
 #![allow(unsafe_code)]
 
+use crate::cancellation::Before;
 use crate::changes::Moment;
 use crate::server;
 use pgrx::PgTryBuilder;
 use pgrx::pg_sys::panic::{CaughtError, ErrorReportWithLevel};
 use pgrx::{PgSqlErrorCode, pg_sys};
 use std::cell::Cell;
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, c_char};
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
@@ -31,65 +32,98 @@ const LONGEST_PAUSE: u64 = 100;
 thread_local! {
     /// When a call last succeeded.
     static LAST: Cell<Option<Moment>> = const { Cell::new(None) };
+    /// The advisory lock that is being waited for.
+    static ASKED: Cell<Option<i64>> = const { Cell::new(None) };
 }
 
-/// Runs `work` until it succeeds. After that many deadlocks or timeouts, or when the user's lock_timeout is over, it runs once more and fails
-/// as it fails.
+/// Runs `lock`, which waits for the advisory lock with this key.
+pub fn asking_for<T>(key: i64, lock: impl FnOnce() -> T) -> T {
+    ASKED.set(Some(key));
+    let locked = lock();
+    ASKED.set(None);
+    locked
+}
+
+/// Runs `work` until it succeeds. After that many deadlocks or timeouts it runs once more and fails as it fails. The user's lock_timeout is for
+/// the wait for one lock, and all attempts at that lock count, with the pauses between.
 pub fn insist<T>(mut work: impl FnMut() -> T) -> T {
-    let begun = Instant::now();
     let is_first = LAST.get().is_none_or(|last| last.is_before_end(Moment::now()));
     let attempts = if is_first { ATTEMPTS } else { ATTEMPTS_OF_MANY };
+    let mut wait = Wait::default();
     for attempt in 0..attempts {
-        let Some(limit) = Limit::of(attempt, begun) else { break };
-        if let Some(done) = attempt_once(limit, &mut work) {
+        if let Some(done) = attempt_once(wait.limit(attempt), &mut wait, &mut work) {
             LAST.set(Some(Moment::now()));
             return done;
         }
-        pause(attempt);
+        pause(attempt, wait.left());
     }
-    work()
+    let last = wait.left().and_then(|left| attempt_once(left, &mut wait, &mut work));
+    // Another lock than the one that all attempts waited for: it has the user's lock_timeout for itself.
+    last.unwrap_or_else(work)
 }
 
-/// How long an attempt may wait for a lock.
-#[derive(Clone, Copy)]
-enum Limit {
-    /// So many milliseconds.
-    Own(i32),
-    /// The user's lock_timeout, which is shorter.
-    Users,
+/// What attempts have waited for.
+#[derive(Default)]
+struct Wait {
+    /// The lock that the last attempt waited for, and since when attempts have.
+    lock: Option<(Lock, Instant)>,
 }
 
-impl Limit {
-    /// `None` where the user does not want to wait for another attempt.
-    fn of(attempt: u32, begun: Instant) -> Option<Self> {
-        // SAFETY: settings of the server, only read.
-        let (deadlock, users) = unsafe { (pg_sys::DeadlockTimeout, pg_sys::LockTimeout) };
+/// A lock, as far as two attempts can be told to have waited for the same: by its key, or by what the server says of the wait, which for a
+/// unique key names the row that has it.
+#[derive(PartialEq, Eq)]
+struct Lock(Option<i64>, String);
+
+impl Wait {
+    /// Milliseconds that an attempt may wait for a lock.
+    fn limit(&self, attempt: u32) -> i32 {
+        // SAFETY: a setting of the server, only read.
+        let deadlock = unsafe { pg_sys::DeadlockTimeout };
         // Never the same as deadlock_timeout: of two timeouts at once the server reports one, and the other later.
         let own = (deadlock / 20 * 9).max(1).saturating_mul(1 << attempt.min(PATIENCE));
-        let is_over = users > 0 && begun.elapsed().as_millis() >= users as u128;
-        match users {
-            _ if is_over => None,
-            users if (1..=own).contains(&users) => Some(Self::Users),
-            _ => Some(Self::Own(own)),
+        self.left().map_or(own, |left| left.min(own))
+    }
+
+    /// Milliseconds that are left of the user's lock_timeout, if he has set one.
+    fn left(&self) -> Option<i32> {
+        let users = server::lock_timeout();
+        let elapsed = self.lock.as_ref().map_or(0, |(_, since)| since.elapsed().as_millis());
+        // 0 would be no limit.
+        (users > 0).then(|| (i128::from(users) - elapsed as i128).max(1) as i32)
+    }
+
+    /// Whether the user's lock_timeout is over.
+    fn is_over(&self) -> bool {
+        let users = server::lock_timeout();
+        users > 0 && self.lock.as_ref().is_some_and(|(_, since)| since.elapsed().as_millis() >= users as u128)
+    }
+
+    /// An attempt ended while it waited, for so many milliseconds.
+    fn ended(&mut self, lock: Lock, waited: i32) {
+        if self.lock.as_ref().is_none_or(|(known, _)| *known != lock) {
+            let now = Instant::now();
+            self.lock = Some((lock, now.checked_sub(Duration::from_millis(waited.max(0) as u64)).unwrap_or(now)));
         }
     }
 }
 
-/// `None` if it met a deadlock, or waited for too long. What it did is rolled back then, and also before any other error goes on: whoever
-/// catches that must find the subtransaction that he began.
-fn attempt_once<T>(limit: Limit, work: &mut impl FnMut() -> T) -> Option<T> {
-    let outcome = match limit {
-        Limit::Own(milliseconds) => attempt(|| within(milliseconds, &mut *work)),
-        Limit::Users => attempt(&mut *work),
+/// `None` if it met a deadlock, or waited for longer than `limit` milliseconds. What it did is rolled back then, and also before any other
+/// error goes on: whoever catches that must find the subtransaction that he began.
+fn attempt_once<T>(limit: i32, wait: &mut Wait, work: &mut impl FnMut() -> T) -> Option<T> {
+    ASKED.set(None);
+    let failure = match attempt(|| within(limit, &mut *work)) {
+        Ok(done) => return Some(done),
+        Err(failure) => failure,
     };
-    match outcome {
-        Ok(done) => Some(done),
-        Err(failure) if failure.is_worth_another(limit) => {
-            check_statement_timeout();
-            None
-        }
-        Err(failure) => failure.raise(),
-    }
+    // SAFETY: a setting of the server, only read.
+    let deadlock = unsafe { pg_sys::DeadlockTimeout };
+    let waited = match failure.code() {
+        PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE => limit,
+        PgSqlErrorCode::ERRCODE_T_R_DEADLOCK_DETECTED => deadlock.min(limit),
+        _ => failure.raise(),
+    };
+    wait.ended(Lock(ASKED.take(), failure.context()), waited);
+    if wait.is_over() { failure.raise() } else { None }
 }
 
 /// Runs `work` in a subtransaction. An error is caught, and what `work` did is rolled back.
@@ -102,6 +136,7 @@ pub fn attempt_keeping<T>(work: impl FnOnce() -> T, keeps: impl FnOnce(&T) -> bo
     // SAFETY: the subtransaction is ended on every way out, and memory context and resource owner are put back, as procedural languages do.
     unsafe {
         let (memory, owner) = (pg_sys::CurrentMemoryContext, pg_sys::CurrentResourceOwner);
+        let before = Before::attempt();
         pg_sys::BeginInternalSubTransaction(std::ptr::null());
         pg_sys::MemoryContextSwitchTo(memory);
         let work = AssertUnwindSafe(|| Ok(work()));
@@ -112,13 +147,18 @@ pub fn attempt_keeping<T>(work: impl FnOnce() -> T, keeps: impl FnOnce(&T) -> bo
         }
         pg_sys::MemoryContextSwitchTo(memory);
         pg_sys::CurrentResourceOwner = owner;
+        if matches!(&outcome, Err(failure) if failure.code() == PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE) {
+            before.check();
+        }
         outcome
     }
 }
 
-/// Runs `work` with another lock_timeout.
+/// Runs `work` with another lock_timeout, if the user's is not shorter.
 pub fn within<T>(milliseconds: i32, work: impl FnOnce() -> T) -> T {
-    let value = CString::new(milliseconds.to_string()).unwrap_or_default();
+    let users = server::lock_timeout();
+    let limit = if users > 0 { users.min(milliseconds) } else { milliseconds };
+    let value = CString::new(limit.to_string()).unwrap_or_default();
     server::with_setting(c"lock_timeout", &value, work)
 }
 
@@ -133,7 +173,7 @@ pub enum Failure {
 impl Failure {
     /// # Safety
     /// The error has just been caught, and the memory context outlives this.
-    unsafe fn of(error: CaughtError, memory: pg_sys::MemoryContext) -> Self {
+    pub unsafe fn of(error: CaughtError, memory: pg_sys::MemoryContext) -> Self {
         if !matches!(error, CaughtError::PostgresError(_)) {
             return Self::Rust(Box::new(error));
         }
@@ -157,12 +197,23 @@ impl Failure {
     pub fn message(&self) -> String {
         match self {
             // SAFETY: the copy that `of` made; the server's messages are C strings.
-            Self::Server(data) => unsafe {
-                let message = (**data).message;
-                if message.is_null() { String::new() } else { CStr::from_ptr(message).to_string_lossy().into_owned() }
-            },
+            Self::Server(data) => unsafe { string((**data).message).unwrap_or_default() },
             Self::Rust(error) => caught(error).message().to_owned(),
         }
+    }
+
+    /// Schema, table and name of the constraint that was violated, if it is about one.
+    pub fn constraint(&self) -> Option<(String, String, String)> {
+        let Self::Server(data) = self else { return None };
+        // SAFETY: the copy that `of` made.
+        unsafe { Some((string((**data).schema_name)?, string((**data).table_name)?, string((**data).constraint_name)?)) }
+    }
+
+    /// More about the cause; empty where nothing is said.
+    pub fn detail(&self) -> String {
+        let Self::Server(data) = self else { return String::new() };
+        // SAFETY: the copy that `of` made.
+        unsafe { string((**data).detail).unwrap_or_default() }
     }
 
     /// SQLSTATE and message.
@@ -175,11 +226,15 @@ impl Failure {
         matches!(self.code(), PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE | PgSqlErrorCode::ERRCODE_T_R_DEADLOCK_DETECTED)
     }
 
-    fn is_worth_another(&self, limit: Limit) -> bool {
-        match self.code() {
-            PgSqlErrorCode::ERRCODE_T_R_DEADLOCK_DETECTED => true,
-            PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE => matches!(limit, Limit::Own(_)),
-            _ => false,
+    /// Where it happened, as the server tells it.
+    fn context(&self) -> String {
+        match self {
+            // SAFETY: the copy that `of` made; the server's texts are C strings.
+            Self::Server(data) => unsafe {
+                let context = (**data).context;
+                if context.is_null() { String::new() } else { CStr::from_ptr(context).to_string_lossy().into_owned() }
+            },
+            Self::Rust(_) => String::new(),
         }
     }
 
@@ -198,6 +253,13 @@ impl Failure {
     }
 }
 
+/// # Safety
+/// A C string, or null.
+unsafe fn string(value: *const c_char) -> Option<String> {
+    // SAFETY: as the caller says.
+    unsafe { (!value.is_null()).then(|| CStr::from_ptr(value).to_string_lossy().into_owned()) }
+}
+
 /// What a caught error says, as far as pgrx copies it.
 pub fn caught(error: &CaughtError) -> &ErrorReportWithLevel {
     match error {
@@ -211,19 +273,9 @@ pub fn sqlstate(code: PgSqlErrorCode) -> String {
     (0..5).map(|place| char::from(((code as i32 >> (6 * place)) & 0x3F) as u8 + b'0')).collect()
 }
 
-/// Where both were due, the server has reported the lock's timeout only, and forgotten the statement's.
-pub fn check_statement_timeout() {
-    // SAFETY: a setting and two clocks of the server, only read.
-    let (limit, begun, now) =
-        unsafe { (pg_sys::StatementTimeout, pg_sys::GetCurrentStatementStartTimestamp(), pg_sys::GetCurrentTimestamp()) };
-    if limit > 0 && begun > 0 && now - begun >= i64::from(limit) * 1000 {
-        pgrx::ereport!(ERROR, PgSqlErrorCode::ERRCODE_QUERY_CANCELED, "canceling statement due to statement timeout");
-    }
-}
-
-/// Lets the others go on: two that gave up together must not come back together.
-fn pause(attempt: u32) {
-    let longest = (10 << attempt.min(6)).min(LONGEST_PAUSE);
+/// Lets the others go on: two that gave up together must not come back together. For `left` milliseconds at most.
+fn pause(attempt: u32, left: Option<i32>) {
+    let longest = (10 << attempt.min(6)).min(LONGEST_PAUSE).min(left.map_or(u64::MAX, |left| left as u64));
     // SAFETY: takes no pointers but the server's own state; the sleep ends early when a signal comes.
     unsafe {
         let share = pg_sys::pg_prng_double(&raw mut pg_sys::pg_global_prng_state);

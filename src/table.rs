@@ -152,8 +152,25 @@ unsafe fn is_plain(relation: Relation, columns: &[Column]) -> bool {
         let class = &*(*relation).rd_rel;
         class.relkind as u8 == pg_sys::RELKIND_RELATION
             && class.relam == pg_sys::HEAP_TABLE_AM_OID
-            && !(class.relhastriggers || class.relhasrules || class.relrowsecurity)
+            && !(fires_triggers(relation) || class.relhasrules || class.relrowsecurity)
             && has_columns((*relation).rd_att, columns)
+    }
+}
+
+/// Whether the relation has triggers that could fire in this session: not those for replicas only, except in a session that is one.
+///
+/// # Safety
+/// The relation is open.
+unsafe fn fires_triggers(relation: Relation) -> bool {
+    // SAFETY: the caller vouches for the relation; its cache entry lists its triggers.
+    unsafe {
+        let triggers = (*relation).trigdesc;
+        if triggers.is_null() {
+            return false;
+        }
+        let is_origin = pg_sys::SessionReplicationRole != pg_sys::SESSION_REPLICATION_ROLE_REPLICA as i32;
+        let silent = |trigger: &pg_sys::Trigger| is_origin && trigger.tgenabled as u8 == pg_sys::TRIGGER_FIRES_ON_REPLICA;
+        !(0..(*triggers).numtriggers as usize).all(|index| silent(&*(*triggers).triggers.add(index)))
     }
 }
 

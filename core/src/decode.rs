@@ -6,11 +6,30 @@ use crate::jsonb::Value;
 use crate::unique::Uniqueness;
 use std::borrow::Cow;
 
+/// The keys of a job object.
+pub(crate) const KEYS: [&str; 14] = [
+    "kind",
+    "queue",
+    "args",
+    "state",
+    "priority",
+    "max_attempts",
+    "run_at",
+    "metadata",
+    "tags",
+    "unique",
+    "uniqueness",
+    "unique_key",
+    "unique_states",
+    "ordering_key",
+];
+
 /// Reads a job object. Unknown keys are errors; null means the default, except for `args`, which may be any JSON.
 pub fn object<'a>(value: Value<'a>) -> Result<Draft<'a>, Fault> {
     let Value::Object(object) = value else { return Err(Fault::NotAnObject) };
     let mut draft = Draft::default();
     let (mut key, mut states) = (None, None);
+    let mut uniqueness = None;
     for field in object.fields()? {
         let (name, value) = field?;
         match name {
@@ -23,7 +42,12 @@ pub fn object<'a>(value: Value<'a>) -> Result<Draft<'a>, Fault> {
             "run_at" => draft.run_at = string("run_at", value)?.map(RunAt::Text),
             "metadata" => draft.metadata = Some(value),
             "tags" => draft.tags = Some(value),
-            "unique" => draft.unique = Uniqueness::from_json(value)?,
+            // One thing with two names: SQL has a keyword UNIQUE, and calls it uniqueness.
+            "unique" | "uniqueness" if value.is_null() => {}
+            "unique" | "uniqueness" if uniqueness.replace(value).is_none() => draft.unique = Uniqueness::from_json(value)?,
+            "unique" | "uniqueness" => {
+                return Err(Fault::Uniqueness("unique and uniqueness are two names of one key: give one".into()));
+            }
             "unique_key" => key = string("unique_key", value)?,
             "unique_states" => states = string("unique_states", value)?,
             "ordering_key" => draft.ordering_key = string("ordering_key", value)?.map(bytes).transpose()?,
@@ -112,6 +136,20 @@ mod tests {
         assert_eq!(fault(json!({"kind": "k", "run_at": 5})), Fault::WrongType("run_at", "a string"));
         assert_eq!(fault(json!({"kind": "k", "ordering_key": "\\xzz"})), Fault::Hex("ordering_key", "\\xzz".into()));
         assert!(matches!(fault(json!({"kind": "k", "unique": true, "unique_key": "00"})), Fault::Uniqueness(_)));
+        assert!(matches!(fault(json!({"kind": "k", "uniqueness": true, "unique_key": "00"})), Fault::Uniqueness(_)));
+        for both in [json!(true), json!(false), json!({})] {
+            assert!(matches!(fault(json!({"kind": "k", "unique": both, "uniqueness": both})), Fault::Uniqueness(_)));
+        }
+    }
+
+    #[test]
+    fn unique_has_two_names() {
+        for job in [json!({"kind": "k", "uniqueness": true}), json!({"kind": "k", "unique": null, "uniqueness": true})] {
+            with(&job, |draft| assert_eq!(draft.unwrap().unique, Uniqueness::from_json(Value::Bool(true)).unwrap()));
+        }
+        for key in KEYS {
+            with(&json!({key: null}), |draft| assert!(draft.is_ok(), "{key}"));
+        }
     }
 
     proptest! {

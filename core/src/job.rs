@@ -11,6 +11,9 @@ const TAG_LIMIT: usize = 20;
 /// Metadata and tags share an object: the room that its keys and padding leave.
 const LARGEST_PAYLOAD: usize = LARGEST - 64;
 
+/// Names of the states a new job can have.
+pub(crate) const INITIAL_STATES: [&str; 3] = ["available", "scheduled", "retryable"];
+
 /// The states a new job can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InitialState {

@@ -5,6 +5,7 @@
 //! bytes and takes out [`job::Job`]s, [`lanes::Lanes`] and [`error::Error`]s.
 #![forbid(unsafe_code)]
 
+mod closest;
 pub mod column;
 pub mod csv;
 pub mod decode;

@@ -5,8 +5,11 @@ use crate::jsonb::{Value, write_canonical};
 use std::borrow::Cow;
 
 /// All states of a job, in the order of their bits.
-const STATES: [&str; 8] =
+pub(crate) const STATES: [&str; 8] =
     ["scheduled", "available", "running", "completed", "retryable", "failed", "cancelled", "waiting_external"];
+
+/// What the value of `unique` may say.
+pub(crate) const OPTIONS: [&str; 6] = ["by_queue", "by_args", "by_period", "states", "unique_key", "unique_states"];
 
 /// Longest key that a caller may bring: the index takes some 2,700 bytes at most, and fingerprints have 16.
 pub(crate) const KEY_LIMIT: usize = 1024;
@@ -34,7 +37,7 @@ impl StateMask {
         names.elements()?.try_fold(Self(0), |mask, name| match name? {
             Value::String(name) => match STATES.iter().position(|state| *state == name) {
                 Some(bit) => Ok(Self(mask.0 | 1 << bit)),
-                None => Err(Fault::Uniqueness(format!("unknown state \"{name}\""))),
+                None => Err(Fault::UnknownUniqueState(name.to_owned())),
             },
             _ => Err(Fault::Uniqueness("states must be an array of state names".into())),
         })
@@ -110,7 +113,7 @@ impl Uniqueness<'_> {
                 ("unique_key", Value::String(hex)) => key = Some(hex),
                 ("unique_states", Value::String(bits)) => states = Some(bits),
                 ("unique_key" | "unique_states", _) => return Err(Fault::Uniqueness(format!("{name} must be a string"))),
-                _ => return Err(Fault::Uniqueness(format!("unknown option \"{name}\""))),
+                _ => return Err(Fault::UnknownUniqueOption(name.to_owned())),
             }
         }
         match Uniqueness::given(key, states)? {
@@ -174,25 +177,70 @@ impl<'a> UniqueKey<'a> {
 
 /// The first 16 bytes of BLAKE3 over the parts that the options name, a zero byte before each but the first.
 fn fingerprint(options: Options, kind: &str, queue: &str, args: Option<Value<'_>>) -> Result<[u8; 16], Fault> {
-    let mut input = Vec::with_capacity(256);
-    input.extend_from_slice(kind.as_bytes());
+    let mut text = Hashed::new();
+    text.put(kind.as_bytes());
     if options.by_queue {
-        input.push(0);
-        input.extend_from_slice(queue.as_bytes());
+        text.put(&[0]);
+        text.put(queue.as_bytes());
     }
     if options.by_args {
-        input.push(0);
+        text.put(&[0]);
         match args {
-            Some(args) => write_canonical(args, &mut input)?,
-            None => input.extend_from_slice(b"{}"),
+            Some(args) => write_canonical(args, &mut text)?,
+            None => text.put(b"{}"),
         }
     }
     if let Some(bucket) = options.by_period {
-        input.push(0);
-        input.extend_from_slice(&bucket.to_le_bytes());
+        text.put(&[0]);
+        text.put(&bucket.to_le_bytes());
     }
-    let hash = blake3::hash(&input);
+    let hash = text.hash();
     Ok(std::array::from_fn(|at| hash.as_bytes()[at]))
+}
+
+/// Hashes text as it comes, a piece at a time: that of large args is never there as a whole.
+struct Hashed {
+    hasher: blake3::Hasher,
+    piece: [u8; Self::PIECE],
+    filled: usize,
+}
+
+impl Hashed {
+    /// What BLAKE3 hashes at once. Most jobs' text is shorter.
+    const PIECE: usize = 1024;
+
+    fn new() -> Self {
+        Self { hasher: blake3::Hasher::new(), piece: [0; Self::PIECE], filled: 0 }
+    }
+
+    fn put(&mut self, text: &[u8]) {
+        if text.len() > Self::PIECE - self.filled {
+            self.hasher.update(&self.piece[..self.filled]);
+            self.filled = 0;
+        }
+        if text.len() > Self::PIECE {
+            self.hasher.update(text);
+        } else {
+            self.piece[self.filled..self.filled + text.len()].copy_from_slice(text);
+            self.filled += text.len();
+        }
+    }
+
+    fn hash(mut self) -> blake3::Hash {
+        self.hasher.update(&self.piece[..self.filled]);
+        self.hasher.finalize()
+    }
+}
+
+impl std::io::Write for Hashed {
+    fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
+        self.put(text);
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -213,6 +261,21 @@ mod tests {
         assert_eq!(key_of(json!({})), "7509c596a107a8f22eb43a552d86abb3");
         assert_eq!(key_of(json!({"a": 1})), "c6ba25c5175e7cf25dbd76561f4f562c");
         assert_eq!(key_of(json!({"x": 1.0, "y": 100000.0, "z": 0.1})), "ed50e2521b9a72ae5d5e66ca725c202d");
+    }
+
+    /// The key is that of the whole text, however it comes in pieces.
+    #[test]
+    fn large_args_are_hashed_in_pieces() {
+        for size in [0, 1, 900, 1013, 1014, 1015, 1016, 1024, 2000, 5000, 100_000] {
+            for args in [
+                json!("x".repeat(size)),
+                json!((0..size).collect::<Vec<_>>()),
+                json!({"a": "y".repeat(size), "b": [1.5, "z".repeat(size)]}),
+            ] {
+                let whole = [b"uniq_job\0", serde_json::to_string(&args).unwrap().as_bytes()].concat();
+                assert_eq!(key_of(args), hex::encode(&blake3::hash(&whole).as_bytes()[..16]), "{size}");
+            }
+        }
     }
 
     #[test]
@@ -241,9 +304,9 @@ mod tests {
         assert_eq!(parse(json!(false)), Ok(false));
         assert_eq!(parse(json!({"by_queue": true, "by_period": 3, "states": ["running"]})), Ok(true));
         assert_eq!(parse(json!({"unique_key": "\\xabcd", "unique_states": "01000000"})), Ok(true));
-        assert!(matches!(parse(json!({"by_query": true})), Err(Fault::Uniqueness(_))));
+        assert!(matches!(parse(json!({"by_query": true})), Err(Fault::UnknownUniqueOption(_))));
         assert!(matches!(parse(json!({"by_period": 1.5})), Err(Fault::Uniqueness(_))));
-        assert!(matches!(parse(json!({"states": ["done"]})), Err(Fault::Uniqueness(_))));
+        assert!(matches!(parse(json!({"states": ["done"]})), Err(Fault::UnknownUniqueState(_))));
         assert!(matches!(parse(json!({"unique_key": "xyz"})), Err(Fault::Hex(..))));
         assert!(matches!(parse(json!({"unique_key": "ab", "by_args": true})), Err(Fault::Uniqueness(_))));
         assert_eq!(parse(json!({"unique_states": "01000000"})), Err(Fault::StatesWithoutKey));

@@ -10,18 +10,29 @@ const DEEPEST_ARGS: usize = 127;
 /// The payload puts one level around metadata.
 const DEEPEST_METADATA: usize = DEEPEST_ARGS - 1;
 
-const DAY: i64 = 24 * 60 * 60 * 1_000_000;
+const MINUTE: i64 = 60 * 1_000_000;
+const DAY: i64 = 24 * 60 * MINUTE;
 /// 32,767 minutes are 22.75 days.
 const FARTHEST: i64 = 22 * DAY;
+/// The beginning of the year 262143, the first that chrono does not have. PostgreSQL's first year is far from chrono's.
+const FIRST_UNREADABLE: i64 = 95_015_280 * DAY;
 
-/// Checks a job that awa's workers are to work. `run_at` is PostgreSQL's `timestamptz`.
+/// Checks a job that awa's workers are to work. `run_at` is PostgreSQL's `timestamptz`; a deferred job with a time that chrono does not have
+/// waits for ever, but whoever lists or cancels it panics.
 pub fn check(job: &Job<'_>, run_at: Option<i64>) -> Result<(), Fault> {
     walk(job, true)?;
-    match (job.state, run_at) {
-        (_, Some(i64::MIN)) => Err(Fault::UnworkableTime("is -infinity, which awa cannot read")),
-        (InitialState::Available, Some(i64::MAX)) => {
-            Err(Fault::UnworkableTime("of an available job is infinity, which awa cannot read"))
-        }
+    match run_at {
+        Some(i64::MIN) => Err(Fault::UnreadableTime("is -infinity")),
+        Some(i64::MAX) => Err(Fault::UnreadableTime("is infinity")),
+        Some(FIRST_UNREADABLE..) => Err(Fault::UnreadableTime("is later than the year 262142")),
+        _ => Ok(()),
+    }
+}
+
+/// Checks the time of a job that goes into a lane of awa's, whose age its claim function reckons.
+pub fn check_age(job: &Job<'_>, run_at: Option<i64>, now: i64) -> Result<(), Fault> {
+    match run_at {
+        Some(run_at) if job.state == InitialState::Available && is_far(run_at, now) => Err(Fault::FarTime),
         _ => Ok(()),
     }
 }
@@ -44,11 +55,14 @@ fn walk(job: &Job<'_>, awas_limits: bool) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Whether a ready job is due so far from now that awa cannot reckon its age. Not refused: awa's own functions take such jobs too, and
-/// a job that waits long enough becomes one.
-pub fn is_far(job: &Job<'_>, run_at: Option<i64>, now: i64) -> bool {
-    let distance = run_at.map_or(0, |run_at| now.saturating_sub(run_at).unsigned_abs());
-    job.state == InitialState::Available && distance > FARTHEST as u64
+/// Whether a job is available although it is due later, by more than clocks differ.
+pub fn is_early(job: &Job<'_>, run_at: Option<i64>, now: i64) -> bool {
+    job.state == InitialState::Available && run_at.is_some_and(|run_at| run_at.saturating_sub(now) > MINUTE)
+}
+
+/// Whether a ready job is due so far from now, in either direction, that awa cannot reckon its age. A job that waits long enough becomes one.
+pub fn is_far(run_at: i64, now: i64) -> bool {
+    now.saturating_sub(run_at).unsigned_abs() > FARTHEST as u64
 }
 
 /// What a value of a job may have in it.
@@ -126,10 +140,16 @@ mod tests {
     fn times_that_stop_awa_are_refused() {
         let job = |state| Draft { kind: Some("k"), state: Some(state), ..Draft::default() }.validate().unwrap();
         let good = |state, run_at| check(&job(state), Some(run_at)).is_ok();
-        assert!(good("scheduled", i64::MAX) && good("scheduled", 0) && !good("scheduled", i64::MIN));
-        assert!(good("available", 0) && !good("available", i64::MAX) && !good("available", i64::MIN));
-        let far = |state, run_at| is_far(&job(state), run_at, 1000 * DAY);
-        assert!(!far("available", Some(980 * DAY)) && !far("available", Some(1020 * DAY)) && !far("available", None));
-        assert!(far("available", Some(970 * DAY)) && far("available", Some(1030 * DAY)) && !far("scheduled", Some(0)));
+        for state in ["available", "scheduled", "retryable"] {
+            assert!(good(state, 0) && good(state, FIRST_UNREADABLE - 1) && good(state, -7000 * 365 * DAY));
+            assert!(!good(state, i64::MAX) && !good(state, i64::MIN) && !good(state, FIRST_UNREADABLE));
+        }
+        let ages = |state, run_at| check_age(&job(state), run_at, 1000 * DAY).is_ok();
+        assert!(ages("available", Some(980 * DAY)) && ages("available", Some(1020 * DAY)) && ages("available", None));
+        assert!(!ages("available", Some(970 * DAY)) && !ages("available", Some(1030 * DAY)));
+        let early = |state, run_at| is_early(&job(state), run_at, 1000 * DAY);
+        assert!(early("available", Some(1001 * DAY)) && !early("available", Some(999 * DAY)) && !early("available", None));
+        assert!(!early("scheduled", Some(1001 * DAY)) && !early("available", Some(1000 * DAY + MINUTE)));
+        assert!(ages("scheduled", Some(0)) && ages("retryable", Some(0)));
     }
 }

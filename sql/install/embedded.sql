@@ -112,7 +112,8 @@ CREATE TABLE awa_ingest.ready_segments (
 ) PARTITION BY LIST (ready_slot);
 COMMENT ON TABLE awa_ingest.ready_segments IS 'Runs of consecutive lane positions with equal run_at; a job outside them is invisible';
 
--- The indexes belong to the partitions: within one, the slot in a key would be the same in every row.
+-- The slot in a key is the same in every row of a partition. It is there, at the end, so that the parents have these indexes as well:
+-- they are the replica identity (replication.sql).
 DO $$
 DECLARE
     slots CONSTANT integer := 16;
@@ -120,14 +121,16 @@ BEGIN
     FOR slot IN 0 .. slots - 1 LOOP
         EXECUTE format('CREATE TABLE awa_ingest.ready_entries_%1$s PARTITION OF awa_ingest.ready_entries FOR VALUES IN (%1$s)', slot);
         EXECUTE format('CREATE UNIQUE INDEX ready_entries_%1$s_lane
-            ON awa_ingest.ready_entries_%1$s (queue, priority, enqueue_shard, lane_seq)', slot);
+            ON awa_ingest.ready_entries_%1$s (queue, priority, enqueue_shard, lane_seq, ready_slot)', slot);
         EXECUTE format('CREATE INDEX ready_entries_%1$s_job ON awa_ingest.ready_entries_%1$s (job_id)', slot);
         EXECUTE format('CREATE TABLE awa_ingest.ready_segments_%1$s PARTITION OF awa_ingest.ready_segments FOR VALUES IN (%1$s)', slot);
         EXECUTE format('CREATE UNIQUE INDEX ready_segments_%1$s_lane
-            ON awa_ingest.ready_segments_%1$s (queue, priority, enqueue_shard, first_lane_seq)', slot);
+            ON awa_ingest.ready_segments_%1$s (queue, priority, enqueue_shard, first_lane_seq, ready_slot)', slot);
         PERFORM pg_catalog.pg_extension_config_dump(format('awa_ingest.ready_entries_%s', slot)::regclass, '');
         PERFORM pg_catalog.pg_extension_config_dump(format('awa_ingest.ready_segments_%s', slot)::regclass, '');
     END LOOP;
+    CREATE UNIQUE INDEX ready_entries_lane ON awa_ingest.ready_entries (queue, priority, enqueue_shard, lane_seq, ready_slot);
+    CREATE UNIQUE INDEX ready_segments_lane ON awa_ingest.ready_segments (queue, priority, enqueue_shard, first_lane_seq, ready_slot);
     INSERT INTO awa_ingest.queue_ring_state (current_slot, generation, slot_count) VALUES (0, 0, slots);
 END
 $$;
@@ -162,7 +165,7 @@ $$;
 -- A head brings its sequence: new lanes get one, and one that pg_dump restored is tied to the head again, so that it goes with the
 -- extension. (pg_dump keeps the sequences, but not whose they are, since the tables belong to the extension.)
 CREATE FUNCTION awa_ingest.lane_sequence() RETURNS trigger
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET default_tablespace = '' AS $$
 DECLARE
     side CONSTANT text := TG_ARGV[0];
     owned_by CONSTANT text := format('OWNED BY awa_ingest.%I.seq_name', TG_TABLE_NAME);

@@ -15,7 +15,8 @@ BEGIN
         RAISE EXCEPTION 'role "%" does not exist', role USING ERRCODE = 'undefined_object';
     END IF;
     SELECT * INTO status FROM awa_ingest.status();
-    IF NOT status.ready THEN
+    -- A damaged sequence is no reason to withhold rights.
+    IF status.storage_schema IS NULL THEN
         RAISE EXCEPTION '%', status.problem USING ERRCODE = 'object_not_in_prerequisite_state', HINT = status.hint;
     END IF;
     storage := quote_ident(status.storage_schema);
@@ -23,9 +24,13 @@ BEGIN
 
     EXECUTE format('GRANT USAGE ON SCHEMA awa, awa_ingest, %s TO %s', storage, grantee);
     EXECUTE format('GRANT EXECUTE ON FUNCTION
-        awa.enqueue(text, jsonb, text, smallint, smallint, timestamptz, jsonb, text[], jsonb, text),
+        awa.enqueue(text, jsonb, text, integer, integer, timestamptz, jsonb, text[], anycompatible, text, text),
+        awa.enqueue(varchar, awa_ingest.json_text, text, bigint, bigint, timestamptz, awa_ingest.json_text, text[], anycompatible, text, text),
+        awa.enqueue_batch(text, text),
+        awa.enqueue_batch(json, text),
         awa.enqueue_batch(jsonb, text),
-        awa.enqueue_columns(text[], jsonb[], text[], smallint[], smallint[], timestamptz[], jsonb[], jsonb[], bytea[], text[], bytea[], text),
+        awa.enqueue_columns(
+            text[], anycompatiblearray, text[], integer[], integer[], timestamptz[], jsonb[], jsonb[], bytea[], text[], bytea[], text),
         awa.enqueue_csv(bytea, text, boolean, text, text, text[]),
         awa.enqueue_csv(text, text, boolean, text, text, text[]),
         awa.last_ingest(),
@@ -60,6 +65,8 @@ BEGIN
     EXECUTE format('GRANT SELECT ON %1$s.queue_ring_state, %1$s.queue_lanes, %2$s.queue_meta TO %3$s', storage, shared, grantee);
     EXECUTE format('GRANT SELECT, INSERT ON %1$s.queue_enqueue_heads, %2$s.job_unique_claims TO %3$s', storage, shared, grantee);
     EXECUTE format('GRANT INSERT ON %1$s.deferred_jobs TO %2$s', storage, grantee);
+    -- Where a lane ends: a sequence that was set back is noticed before it hands out a position again.
+    EXECUTE format('GRANT SELECT ON %1$s.ready_segments TO %2$s', storage, grantee);
     EXECUTE format('GRANT USAGE ON SEQUENCE %1$s.job_id_seq TO %2$s', storage, grantee);
 
     FOR relation IN
@@ -100,7 +107,8 @@ BEGIN
         RAISE EXCEPTION 'role "%" does not exist', role USING ERRCODE = 'undefined_object';
     END IF;
     SELECT * INTO status FROM awa_ingest.status();
-    IF NOT status.ready THEN
+    -- A damaged sequence is no reason to withhold rights.
+    IF status.storage_schema IS NULL THEN
         RAISE EXCEPTION '%', status.problem USING ERRCODE = 'object_not_in_prerequisite_state', HINT = status.hint;
     END IF;
     storage := quote_ident(status.storage_schema);
@@ -114,7 +122,7 @@ BEGIN
         CONTINUE WHEN to_regprocedure('awa_ingest.' || part) IS NULL;
         EXECUTE format('GRANT EXECUTE ON FUNCTION awa_ingest.%s TO %s', part, grantee);
     END LOOP;
-    FOREACH part IN ARRAY ARRAY['workers', 'lanes', 'rings', 'ingest_stats'] LOOP
+    FOREACH part IN ARRAY ARRAY['workers', 'maintenance_runs', 'lanes', 'stalled_lanes', 'rings', 'ingest_stats'] LOOP
         relation := to_regclass('awa_ingest.' || part);
         CONTINUE WHEN relation IS NULL;
         EXECUTE format('GRANT SELECT ON %s TO %s', relation, grantee);
@@ -129,8 +137,8 @@ BEGIN
             EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', routine, grantee);
         END LOOP;
     END LOOP;
-    IF to_regclass('awa_ingest.maintenance_runs') IS NOT NULL THEN
-        EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON awa_ingest.maintenance_runs TO %s', grantee);
+    IF to_regclass('awa_ingest.maintenance_records') IS NOT NULL THEN
+        EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON awa_ingest.maintenance_records TO %s', grantee);
     END IF;
     IF status.mode = 'attached' THEN
         EXECUTE format('GRANT SELECT ON awa.storage_transition_state, awa.runtime_storage_backends, awa.schema_version TO %s', grantee);
@@ -163,6 +171,7 @@ BEGIN
         ('SELECT, INSERT, TRUNCATE', 'queue_terminal_count_deltas'), ('SELECT, TRUNCATE', 'leases'),
         ('SELECT, TRUNCATE', 'lease_claims'), ('SELECT, TRUNCATE', 'lease_claim_batches'),
         ('SELECT, TRUNCATE', 'lease_claim_closures'), ('SELECT, TRUNCATE', 'lease_claim_closure_batches'),
+        ('SELECT', 'deferred_jobs'), ('SELECT', 'dlq_entries'),
         ('SELECT, INSERT, UPDATE, DELETE', 'queue_terminal_live_counts'), ('SELECT, INSERT, UPDATE', 'queue_terminal_rollups')
     ) AS wanted (privileges, name)
     LOOP

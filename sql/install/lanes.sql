@@ -18,6 +18,19 @@ COMMENT ON COLUMN awa_ingest.lanes.waiting IS
 COMMENT ON COLUMN awa_ingest.lanes.oldest IS 'When the one of them that waits longest was due: its run_at, by default the time of its enqueue';
 COMMENT ON COLUMN awa_ingest.lanes.last_enqueued IS 'When the newest jobs that are still in the ring, worked or not, became ready';
 
+CREATE FUNCTION awa_ingest.stalled_lane_states()
+RETURNS TABLE (queue text, priority smallint, shard smallint, claim_position bigint, next_position bigint, oldest timestamptz)
+AS 'MODULE_PATHNAME', 'awa_ingest_stalled_lane_states' LANGUAGE C VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION awa_ingest.stalled_lane_states() IS 'What awa_ingest.stalled_lanes shows, with the caller''s rights';
+
+CREATE VIEW awa_ingest.stalled_lanes AS
+SELECT queue, priority, shard, claim_position, next_position, oldest FROM awa_ingest.stalled_lane_states();
+COMMENT ON VIEW awa_ingest.stalled_lanes IS
+    'Lanes that awa''s workers never leave by themselves: the claim cursor is before a gap, and the jobs behind the gap are claimed or gone';
+COMMENT ON COLUMN awa_ingest.stalled_lanes.claim_position IS 'Where the claim cursor stands';
+COMMENT ON COLUMN awa_ingest.stalled_lanes.next_position IS 'Where run_maintenance(''lanes'') moves it: the first job that nobody has claimed, or the end of the lane';
+COMMENT ON COLUMN awa_ingest.stalled_lanes.oldest IS 'When that job was due; NULL where none waits';
+
 CREATE FUNCTION awa_ingest.lane_sequence_problems()
 RETURNS TABLE (schema_name text, sequence_name text, problem text, detail text, able_roles text[], statements text[])
 AS 'MODULE_PATHNAME', 'awa_ingest_lane_sequence_problems' LANGUAGE C VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
@@ -31,5 +44,6 @@ COMMENT ON FUNCTION awa_ingest.repair_lane_sequence(text, text) IS
 
 REVOKE ALL ON FUNCTION awa_ingest.sequence_position(regclass) FROM PUBLIC;
 REVOKE ALL ON FUNCTION awa_ingest.lane_states() FROM PUBLIC;
+REVOKE ALL ON FUNCTION awa_ingest.stalled_lane_states() FROM PUBLIC;
 REVOKE ALL ON FUNCTION awa_ingest.lane_sequence_problems() FROM PUBLIC;
 REVOKE ALL ON FUNCTION awa_ingest.repair_lane_sequence(text, text) FROM PUBLIC;

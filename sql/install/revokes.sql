@@ -12,6 +12,9 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         SELECT namespace.nspname::text, namespace.oid FROM pg_namespace AS namespace WHERE namespace.nspname IN ('awa', 'awa_ingest')
         UNION ALL
         SELECT 'storage', storage.oid FROM storage
+        UNION ALL
+        -- Of a partitioned table alone.
+        SELECT 'parent', storage.oid FROM storage
     ), wanted_relation (kind, place, name, privileges) AS (VALUES
         ('producer', 'awa', 'ingest', 'INSERT, SELECT'), ('producer', 'awa', 'ingest_skip_conflicts', 'INSERT, SELECT'),
         ('both', 'awa', 'storage_transition_state', 'SELECT'), ('both', 'awa', 'runtime_storage_backends', 'SELECT'),
@@ -24,10 +27,12 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         ('producer', 'storage', 'queue_ring_state', 'SELECT'), ('producer', 'storage', 'queue_lanes', 'SELECT'),
         ('producer', 'storage', 'queue_enqueue_heads', 'SELECT, INSERT'), ('producer', 'storage', 'deferred_jobs', 'INSERT'),
         ('producer', 'storage', 'job_id_seq', 'USAGE'), ('producer', 'storage', 'ready_entries', 'INSERT'),
-        ('producer', 'storage', 'ready_segments', 'INSERT'),
+        ('producer', 'storage', 'ready_segments', 'INSERT'), ('producer', 'parent', 'ready_segments', 'SELECT'),
         ('operator', 'awa_ingest', 'workers', 'SELECT'), ('operator', 'awa_ingest', 'lanes', 'SELECT'),
         ('operator', 'awa_ingest', 'rings', 'SELECT'), ('operator', 'awa_ingest', 'ingest_stats', 'SELECT'),
-        ('operator', 'awa_ingest', 'maintenance_runs', 'SELECT, INSERT, UPDATE, DELETE'),
+        ('operator', 'awa_ingest', 'maintenance_runs', 'SELECT'), ('operator', 'awa_ingest', 'stalled_lanes', 'SELECT'),
+        ('operator', 'awa_ingest', 'maintenance_records', 'SELECT, INSERT, UPDATE, DELETE'),
+        ('operator', 'storage', 'deferred_jobs', 'SELECT'), ('operator', 'storage', 'dlq_entries', 'SELECT'),
         ('operator', 'storage', 'queue_enqueue_heads', 'SELECT, INSERT, UPDATE, DELETE'),
         ('operator', 'storage', 'queue_claim_heads', 'SELECT, INSERT, UPDATE, DELETE'),
         ('operator', 'storage', 'queue_ring_state', 'SELECT, UPDATE'), ('operator', 'storage', 'queue_ring_slots', 'SELECT, UPDATE'),
@@ -53,13 +58,14 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         ('producer', 'insert_many_skip_unique_conflicts'), ('producer', 'last_ingest_jobs'),
         ('operator', 'run_maintenance'), ('operator', 'analyze_relation'), ('operator', 'start_worker'), ('operator', 'stop_worker'),
         ('operator', 'reset_ingest_stats'), ('operator', 'lane_sequence_problems'), ('operator', 'repair_lane_sequence'),
-        ('operator', 'sequence_position'), ('operator', 'lane_states'), ('operator', 'ring_slots'), ('operator', 'read_ingest_stats')
+        ('operator', 'sequence_position'), ('operator', 'lane_states'), ('operator', 'ring_slots'), ('operator', 'read_ingest_stats'),
+        ('operator', 'stalled_lane_states'), ('operator', 'read_maintenance_runs'), ('operator', 'last_failed_run')
     ), relation AS (
         SELECT wanted.privileges, COALESCE(part.relid, class.oid) AS oid
           FROM wanted_relation AS wanted
           JOIN place ON place.name = wanted.place
           JOIN pg_class AS class ON class.relnamespace = place.schema AND class.relname = wanted.name
-          LEFT JOIN LATERAL pg_partition_tree(class.oid) AS part ON true
+          LEFT JOIN LATERAL pg_partition_tree(class.oid) AS part ON wanted.place <> 'parent'
          WHERE wanted.kind IN (granted.kind, 'both')
         UNION ALL
         -- The lanes' sequences follow the head tables.

@@ -1,1 +1,1 @@
-UPDATE awa_ingest.maintenance_runs SET repeated = $2 WHERE id = $1
+UPDATE awa_ingest.maintenance_records SET repeated = $2 WHERE id = $1

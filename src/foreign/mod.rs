@@ -1,11 +1,14 @@
 //! The foreign data wrapper: foreign tables that COPY FROM and INSERT write jobs to.
 //!
-//! A statement opens a [`Stream`], hands it row by row, and ends it. Rows are spooled as they come, and claims, lanes and job rows are
-//! written when the statement ends, so that a client may take its time.
+//! A statement opens a [`Stream`], hands it row by row, and finishes it behind the last row. Rows are spooled as they come, and claims,
+//! lanes and job rows are written then, so that a client may take its time.
 #![allow(unsafe_code)]
 
+mod explain;
+mod last_row;
 mod options;
 mod returned;
+mod statement;
 mod stream;
 
 pub use options::validate;
@@ -34,6 +37,7 @@ pub fn handler(_call: &Call) -> Result<Option<Datum>> {
         (*routine).GetForeignModifyBatchSize = Some(batch_size);
         (*routine).EndForeignModify = Some(end);
         (*routine).EndForeignInsert = Some(end);
+        (*routine).ExplainForeignModify = Some(explain::modify);
         Ok(Some(Datum::from(routine)))
     }
 }
@@ -61,16 +65,25 @@ unsafe extern "C-unwind" fn begin_modify(
     flags: c_int,
 ) {
     if flags & pg_sys::EXEC_FLAG_EXPLAIN_ONLY as c_int == 0 {
-        // SAFETY: passed on from the server.
-        unsafe { begin(modify, target) }
+        // SAFETY: passed on from the server, which initialises the node.
+        unsafe {
+            begin(modify, target);
+            last_row::finish_after(modify, target);
+        }
     }
 }
 
 /// Before the first row of a COPY, or of an INSERT into a partitioned table.
 #[pg_guard]
 unsafe extern "C-unwind" fn begin_insert(modify: *mut ModifyTableState, target: *mut ResultRelInfo) {
-    // SAFETY: passed on from the server.
-    unsafe { begin(modify, target) }
+    // SAFETY: passed on from the server. COPY has a node without plan.
+    unsafe {
+        begin(modify, target);
+        if !(*modify).ps.plan.is_null() {
+            stream(target).into_iter().for_each(|stream| stream.is_partition = true);
+            last_row::finish_partition_after(modify, target);
+        }
+    }
 }
 
 /// # Safety
@@ -90,17 +103,17 @@ unsafe fn begin(modify: *mut ModifyTableState, target: *mut ResultRelInfo) {
         let mut memory = PgMemoryContexts::For((*statement).es_query_cxt);
         let stream = memory.switch_to(|_| Stream::open((*target).ri_RelationDesc, statement, wish));
         let stream = stream.unwrap_or_else(|error| report::raise(error));
-        (*target).ri_FdwState = memory.leak_and_drop_on_delete(Some(stream)).cast();
+        (*target).ri_FdwState = memory.leak_and_drop_on_delete(stream).cast();
     }
 }
 
-/// The stream of a target; there is none for a plan that is only explained, and none behind the end.
+/// The stream of a target; there is none for a plan that is only explained.
 ///
 /// # Safety
 /// As for [`begin`].
-unsafe fn stream<'a>(target: *mut ResultRelInfo) -> Option<&'a mut Option<Stream>> {
+unsafe fn stream<'a>(target: *mut ResultRelInfo) -> Option<&'a mut Stream> {
     // SAFETY: what `begin` put there, and nothing else refers to it while a callback runs.
-    unsafe { (*target).ri_FdwState.cast::<Option<Stream>>().as_mut() }
+    unsafe { (*target).ri_FdwState.cast::<Stream>().as_mut() }
 }
 
 #[pg_guard]
@@ -139,7 +152,7 @@ unsafe extern "C-unwind" fn insert_batch(
 unsafe fn take(statement: *mut EState, target: *mut ResultRelInfo, slot: *mut TupleTableSlot) -> bool {
     // SAFETY: what is allocated for a row goes into the memory that the server empties from row to row.
     unsafe {
-        let Some(Some(stream)) = stream(target) else { return false };
+        let Some(stream) = stream(target) else { return false };
         let mut memory = PgMemoryContexts::For(row_memory(statement));
         let taken = memory.switch_to(|_| stream.take(slot, is_outcome_wanted(target)));
         taken.unwrap_or_else(|error| report::raise(error))
@@ -171,26 +184,34 @@ unsafe fn row_memory(statement: *mut EState) -> pg_sys::MemoryContext {
     }
 }
 
-/// Asked after the beginning. Rows come one by one unless the table's option says otherwise, and where each is looked at.
+/// Asked after the beginning. Rows come one by one unless the table's option says otherwise, where each is looked at, and where batches would
+/// wait in a partition behind the last row.
 #[pg_guard]
 unsafe extern "C-unwind" fn batch_size(target: *mut ResultRelInfo) -> c_int {
     // SAFETY: passed on from the server.
     unsafe {
         let triggers = (*target).ri_TrigDesc.as_ref().is_some_and(|triggers| triggers.trig_insert_before_row);
         match stream(target) {
-            Some(Some(stream)) if !is_outcome_wanted(target) && !triggers => stream.batch_size(),
+            Some(stream) if !(is_outcome_wanted(target) || triggers || stream.is_partition) => stream.batch_size(),
             _ => 1,
         }
     }
 }
 
 /// Behind the last row.
+///
+/// # Safety
+/// As for [`begin`].
+unsafe fn finish(target: *mut ResultRelInfo) {
+    // SAFETY: passed on to the caller.
+    let finished = unsafe { stream(target) }.map_or(Ok(()), Stream::finish);
+    finished.unwrap_or_else(|error| report::raise(error));
+}
+
+/// At the end of a COPY, and of an INSERT, which is ExecutorEnd. A statement that was not run to its last row is written here.
 #[pg_guard]
-unsafe extern "C-unwind" fn end(statement: *mut EState, target: *mut ResultRelInfo) {
-    // SAFETY: passed on from the server. The spool lives in the statement's memory.
-    unsafe {
-        let Some(stream) = stream(target).and_then(Option::take) else { return };
-        let finished = PgMemoryContexts::For((*statement).es_query_cxt).switch_to(|_| stream.finish());
-        finished.unwrap_or_else(|error| report::raise(error));
-    }
+unsafe extern "C-unwind" fn end(_statement: *mut EState, target: *mut ResultRelInfo) {
+    // SAFETY: passed on from the server.
+    let ended = unsafe { stream(target) }.map_or(Ok(()), Stream::end);
+    ended.unwrap_or_else(|error| report::raise(error));
 }

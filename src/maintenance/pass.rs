@@ -3,17 +3,25 @@
 use super::ring::{Ring, Slot};
 use super::run::{Outcome, Run, Subject, Task, error_of};
 use super::statistics::Relation;
-use super::{prune, rollup, statistics};
+use super::{prune, rollup, stalled, statistics};
 use crate::authority::{self, Touched};
+use crate::lane_cursors::LaneCursors;
+use crate::lane_damage;
 use crate::report;
 use crate::server;
-use crate::spi::{self, Session, View};
+use crate::spi::{self, Rows, Session, View, argument};
+use crate::statements::{Statement, Target};
 use crate::storage::{Engine, Mode, Storage, Version};
 use crate::subtransaction::{self, Failure};
 use awa_ingest_core::error::Result;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::Instant;
+
+/// What stands in the place of a ring's name for a look at sequences.
+const SEQUENCES: &str = "sequences";
+/// The SQLSTATE that producers get.
+const DAMAGED: &str = "55000";
 
 /// With whose rights steps run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,6 +56,12 @@ enum Step {
     FindRollups,
     /// Folds those of one, by slot and generation.
     Rollup(i32, i64),
+    /// Finds the lanes that stand.
+    FindStalled,
+    /// Has one go on.
+    Heal(LaneCursors),
+    /// Looks for sequences that are behind.
+    CheckSequences,
 }
 
 /// What a step did, and whether that is to be kept.
@@ -73,6 +87,7 @@ impl Pass {
         let steps = match task {
             Task::Statistics => vec![Step::FindRelations],
             Task::Prune => Ring::ALL.into_iter().map(Step::Prune).chain([Step::FindRollups]).collect(),
+            Task::Lanes => vec![Step::CheckSequences, Step::FindStalled],
         };
         Self { task, steps: steps.into() }
     }
@@ -116,9 +131,9 @@ impl Pass {
     }
 
     fn run(&mut self, acting: &Acting<'_>, step: Step) -> Option<Run> {
-        if let Some(reason) = unfit(self.task, acting.storage) {
+        if let Some(outcome) = unfit(self.task, acting) {
             self.steps.clear();
-            return Some(acting.run(self.task, Subject::default(), |_| Done::nothing(Outcome::Noop(Some(reason)))));
+            return Some(acting.run(self.task, Subject::default(), |_| Done::nothing(outcome)));
         }
         match step {
             Step::FindRelations => {
@@ -145,7 +160,25 @@ impl Pass {
                 }
                 Some(run)
             }
+            Step::CheckSequences => Some(acting.check_sequences(self.task)),
+            Step::FindStalled => self.find_stalled(acting),
+            Step::Heal(lane) => {
+                let subject = Subject { relation: Some(stalled::name(acting.storage, &lane)), ..Subject::default() };
+                Some(acting.run(self.task, subject, |_| acting.act(stalled::TOUCHED, || stalled::heal(acting, &lane))))
+            }
         }
+    }
+
+    /// A run only where there are none, or where looking for them failed.
+    fn find_stalled(&mut self, acting: &Acting<'_>) -> Option<Run> {
+        let run = acting.run(self.task, Subject::default(), |_| {
+            if stalled::is_claimed_from(acting.storage) {
+                let lanes = acting.act(stalled::TOUCHED, || stalled::lanes(acting.session, acting.storage));
+                self.steps.extend(lanes.unwrap_or_else(|error| report::raise(error)).into_iter().map(Step::Heal));
+            }
+            Done::nothing(Outcome::Noop(None))
+        });
+        if self.steps.is_empty() { Some(run) } else { None }
     }
 
     /// A run only where there are none, or where looking for them failed.
@@ -160,14 +193,23 @@ impl Pass {
     }
 }
 
-/// Why a storage has nothing to do for a task.
-fn unfit(task: Task, storage: &Storage) -> Option<&'static str> {
-    match (task, storage.engine, storage.mode) {
-        (_, Engine::Canonical, _) => Some("canonical_engine"),
+/// How a task ends on a storage where it has nothing to do.
+fn unfit(task: Task, acting: &Acting<'_>) -> Option<Outcome> {
+    match (task, acting.storage.engine, acting.storage.mode) {
+        (_, Engine::Canonical, _) => Some(Outcome::Noop(Some("canonical_engine"))),
+        // An ANALYZE changes no rows.
+        (Task::Statistics, ..) => None,
+        _ if is_subscribed(acting.session, acting.storage) => Some(Outcome::SkippedSubscribed),
         // Nothing claims its jobs yet, and its ring does not turn.
-        (Task::Prune, Engine::QueueStorage, Mode::Embedded) => Some("embedded_storage"),
+        (Task::Prune, Engine::QueueStorage, Mode::Embedded) => Some(Outcome::Noop(Some("embedded_storage"))),
         _ => None,
     }
+}
+
+/// Whether logical replication keeps the storage's rows: they are the publisher's to change.
+pub fn is_subscribed(session: &Session, storage: &Storage) -> bool {
+    let schema = [argument(storage.schema_oid)];
+    session.query(Statement::Subscribed, &Target::none(), &schema, View::Latest, Rows::first) == Some(true)
 }
 
 /// A step's session, its storage, and who it acts as.
@@ -198,6 +240,18 @@ impl Acting<'_> {
         }
     }
 
+    /// Whether sequences are behind is said once a pass, for all of them.
+    fn check_sequences(&self, task: Task) -> Run {
+        let (subject, mut damage) = (Subject { ring: Some(SEQUENCES), ..Subject::default() }, None);
+        let run = self.run(task, subject, |_| {
+            damage = self
+                .act(lane_damage::touched(self.storage), || prune::carefully(|| lane_damage::summary(self.session, self.storage)));
+            Done::nothing(if damage.is_some() { Outcome::Damaged } else { Outcome::Noop(None) })
+        });
+        let told = |what| (DAMAGED.to_owned(), format!("{what}; awa_ingest.lane_sequence_problems() says how it is repaired"));
+        Run { error: damage.map(told).or(run.error), ..run }
+    }
+
     /// Runs a step in a subtransaction. An error leaves nothing of it, and nor does a step that changed nothing: its locks are given back.
     fn run(&self, task: Task, mut subject: Subject, work: impl FnOnce(&Cell<Option<i32>>) -> Done) -> Run {
         let (started_at, begun, slot) = (server::clock(), Instant::now(), Cell::new(subject.slot));
@@ -206,7 +260,7 @@ impl Acting<'_> {
         let (outcome, rows, failure) = match result {
             Ok(done) => (done.outcome, done.rows, None),
             Err(failure) if failure.is_contention() => match task {
-                Task::Prune => (Outcome::Blocked, None, None),
+                Task::Prune | Task::Lanes => (Outcome::Blocked, None, None),
                 Task::Statistics => (Outcome::SkippedLock, None, None),
             },
             Err(failure) => (Outcome::Failed, None, Some(failure)),

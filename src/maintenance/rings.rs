@@ -1,6 +1,6 @@
 //! `awa_ingest.rings`: the slots of the rings, for people.
 
-use super::pass::Rights;
+use super::pass::{self, Rights};
 use super::ring::{Found, Ring};
 use crate::authority::{self, Touched};
 use crate::entry::Call;
@@ -62,11 +62,14 @@ const AWAS: Touched = Touched::tables(&[
 ]);
 
 fn put(rows: &mut ResultRows, session: &Session, storage: &Storage, ring: Ring, rights: Rights) -> Result<()> {
-    let state = if storage.mode == Mode::Embedded { None } else { verdict(session, storage, ring, rights)? };
+    let is_subscribed = pass::is_subscribed(session, storage);
+    let is_told = is_subscribed || storage.mode == Mode::Embedded;
+    let state = if is_told { None } else { verdict(session, storage, ring, rights)? };
     for slot in slots(session, storage, ring) {
         let (prunable, reason) = match &state {
             _ if slot.current => (false, Some("current")),
             _ if slot.generation.is_none() => (false, Some("unused")),
+            None if is_subscribed => (false, Some("subscribed")),
             None => (false, Some("embedded_storage")),
             Some((oldest, found)) if *oldest == slot.number => match found {
                 Found::Prunable => (true, None),

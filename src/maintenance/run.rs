@@ -14,12 +14,14 @@ pub enum Task {
     Statistics,
     /// Empties slots of the rings whose jobs are done.
     Prune,
+    /// Sets lanes going again that stand.
+    Lanes,
 }
 
 impl Task {
     /// By its name in SQL.
     pub fn parse(name: &str) -> Option<Self> {
-        [Self::Statistics, Self::Prune].into_iter().find(|task| task.name() == name)
+        [Self::Statistics, Self::Prune, Self::Lanes].into_iter().find(|task| task.name() == name)
     }
 
     /// Its name in SQL.
@@ -27,6 +29,7 @@ impl Task {
         match self {
             Self::Statistics => "statistics",
             Self::Prune => "prune",
+            Self::Lanes => "lanes",
         }
     }
 }
@@ -42,12 +45,18 @@ pub enum Outcome {
     SkippedLock,
     /// A slot was emptied.
     Pruned,
-    /// The slot is still needed: why.
+    /// A lane that stood goes on.
+    Healed,
+    /// The slot is still needed, or the lane must stay as it is: why.
     SkippedActive(&'static str),
     /// Counts were folded.
     Rolled,
     /// Another session keeps old row versions alive.
     SkippedPinned,
+    /// Sequences are behind what they handed out; nothing was changed.
+    Damaged,
+    /// A subscription brings rows into the storage's tables.
+    SkippedSubscribed,
     /// Somebody held a lock that the step needs; nothing was changed.
     Blocked,
     /// It went wrong; nothing was changed.
@@ -62,9 +71,12 @@ impl Outcome {
             Self::Analyzed => ("analyzed", None),
             Self::SkippedLock => ("skipped_lock", None),
             Self::Pruned => ("pruned", None),
+            Self::Healed => ("healed", None),
             Self::SkippedActive(reason) => ("skipped_active", Some(reason)),
             Self::Rolled => ("rolled", None),
             Self::SkippedPinned => ("skipped_pinned", None),
+            Self::Damaged => ("damaged", None),
+            Self::SkippedSubscribed => ("skipped_subscribed", None),
             Self::Blocked => ("blocked", None),
             Self::Failed => ("failed", None),
         }
@@ -72,16 +84,16 @@ impl Outcome {
 
     /// Whether the step found things as they are to stay, and did nothing.
     pub fn is_quiet(self) -> bool {
-        matches!(self, Self::Noop(_) | Self::SkippedActive(_) | Self::SkippedPinned)
+        matches!(self, Self::Noop(_) | Self::SkippedActive(_) | Self::SkippedPinned | Self::SkippedSubscribed | Self::Damaged)
     }
 }
 
 /// What a step is about.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Subject {
-    /// A table, with its schema.
+    /// A table, or a lane's claim sequence, with its schema.
     pub relation: Option<String>,
-    /// A ring, or `rollup`.
+    /// A ring, `rollup`, or `sequences`.
     pub ring: Option<&'static str>,
     /// A slot of it.
     pub slot: Option<i32>,
@@ -95,7 +107,7 @@ pub struct Run {
     pub subject: Subject,
     /// How it ended.
     pub outcome: Outcome,
-    /// Rows: carried, folded, or assumed by the planner.
+    /// Rows: carried, folded, or assumed by the planner; or positions that a cursor went over.
     pub rows: Option<i64>,
     /// When it began, as `timestamptz`.
     pub started_at: i64,
@@ -112,6 +124,11 @@ impl Run {
     pub fn refused(task: Task, started_at: i64, error: (String, String)) -> Self {
         let (subject, duration) = (Subject::default(), Duration::ZERO);
         Self { task, subject, outcome: Outcome::Failed, rows: None, started_at, duration, error: Some(error), failure: None }
+    }
+
+    /// Whether it is to be tried again sooner or later than others.
+    pub fn has_failed(&self) -> bool {
+        self.outcome == Outcome::Failed
     }
 
     /// The user's wish to stop, which is not an outcome to go on from.

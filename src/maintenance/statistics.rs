@@ -106,5 +106,5 @@ pub fn fingerprint(session: &Session, storage: &Storage) -> Option<String> {
 pub fn is_incomplete(session: &Session, since: i64) -> Result<bool> {
     let since = [Some(Datum::from(since))];
     let ask = || session.query(Statement::StatisticsIncomplete, &Target::none(), &since, View::Write, Rows::first) == Some(true);
-    Ok(authority::act_as(authority::of_own(&["maintenance_runs"])?, ask))
+    Ok(authority::act_as(authority::of_own(&["maintenance_records"])?, ask))
 }

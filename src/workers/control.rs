@@ -1,8 +1,9 @@
 //! `awa_ingest.start_worker` and `awa_ingest.stop_worker`.
 #![allow(unsafe_code)]
 
+use super::identity::Identity;
 use super::locks::Role;
-use super::{Keeper, launcher, process, start_maintenance};
+use super::{Keeper, has_slot, launcher, process, start_maintenance};
 use crate::entry::Call;
 use crate::server;
 use crate::shared;
@@ -24,8 +25,8 @@ thread_local! {
 /// `awa_ingest.start_worker`: has this database a maintenance worker until the server stops. Returns its process; NULL where the launcher
 /// starts it once the transaction has committed.
 ///
-/// Raises 25006 on a standby, 53400 if the server has no slot left for a background worker, 55000 where `awa_ingest.databases` keeps the launcher
-/// from this database. Needs EXECUTE.
+/// Raises 25006 on a standby, 53400 if the server has no slot left for a background worker, 55000 where no worker may be: the extension's owner
+/// is no superuser, the database is a template, or `awa_ingest.databases` keeps the launcher from it. Needs EXECUTE.
 pub fn start_worker(_call: &Call) -> Result<Option<Datum>> {
     if process::is_standby() {
         return Err(Error::Standby);
@@ -33,18 +34,38 @@ pub fn start_worker(_call: &Call) -> Result<Option<Datum>> {
     if let Some(running) = running() {
         return Ok(running.into_datum());
     }
+    let name = may_be_served()?;
     if shared::is_there() {
-        if !databases::has_launcher() {
+        if launcher::served().is_some_and(|served| !served.contains(&name)) {
+            let hint = "Add it to awa_ingest.databases, or reset that, and reload the configuration.";
+            return Err(Error::NotServed("awa_ingest.databases does not name it", hint));
+        }
+        if !databases::has_launcher() || !has_slot() {
             return Err(Error::NoWorkerSlot);
         }
-        if launcher::served().is_some_and(|served| !served.contains(&process::database_name())) {
-            return Err(Error::NotServed("awa_ingest.databases does not name it"));
+        if databases::look_up(server::database()).is_none() {
+            return Err(Error::NotServed("it serves as many databases as it can", "Narrow awa_ingest.databases."));
         }
         ANNOUNCED.set(true);
         return Ok(None);
     }
     let worker = start_maintenance(server::database(), Keeper::Server).ok_or(Error::NoWorkerSlot)?;
     Ok(worker.wait_for_startup().ok().into_datum())
+}
+
+/// The name of this database, where a worker would stay.
+fn may_be_served() -> Result<String> {
+    if Identity::look_up().is_some_and(|identity| !identity.is_superuser()) {
+        let hint = "A worker acts for the extension's owner; make that role a superuser again.";
+        return Err(Error::NotServed("the owner of the extension is no superuser", hint));
+    }
+    match process::look_up_database(server::database()) {
+        Some((name, true)) => Ok(name),
+        _ => Err(Error::NotServed(
+            "it is a template, or takes no connections",
+            "See ALTER DATABASE … IS_TEMPLATE and ALLOW_CONNECTIONS.",
+        )),
+    }
 }
 
 /// `awa_ingest.stop_worker`: ends this database's maintenance worker, which is not started again until `start_worker` is called or the server

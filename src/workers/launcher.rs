@@ -8,7 +8,7 @@ use crate::settings;
 use crate::shared::databases::{self, State};
 use pgrx::pg_guard;
 use pgrx::pg_sys::{self, Datum, Oid};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::CStr;
 use std::time::{Duration, Instant};
 
@@ -57,8 +57,8 @@ struct Launcher {
     started: HashMap<Oid, Instant>,
     /// Since when databases are known to be without the extension.
     absent: HashMap<Oid, Instant>,
-    /// The server had no slot for a worker, and its log says so, since all had what they want.
-    complained: bool,
+    /// Databases of which the log says that they have no worker, since they last had one or wanted none.
+    named: HashSet<Oid>,
 }
 
 impl Launcher {
@@ -69,8 +69,9 @@ impl Launcher {
         let exists = |database: &Oid, _: &mut Instant| existing.iter().any(|existing| existing.oid == *database);
         self.started.retain(exists);
         self.absent.retain(exists);
+        self.named.retain(|database| existing.iter().any(|existing| existing.oid == *database));
         let served = served();
-        let (mut settled, mut unknown) = (true, Vec::new());
+        let (mut settled, mut unknown, mut lacking, mut crowded) = (true, Vec::new(), Vec::new(), Vec::new());
         for database in &existing {
             let is_served = served.as_ref().is_none_or(|served| served.contains(&database.name));
             match databases::look_up(database.oid) {
@@ -79,7 +80,9 @@ impl Launcher {
                 }
                 Some((State::Present, 0)) if is_served => {
                     settled = false;
-                    self.start(database);
+                    if !self.start(database) {
+                        lacking.push(database);
+                    }
                 }
                 Some((State::Unknown, _)) if is_served => {
                     settled = false;
@@ -88,27 +91,42 @@ impl Launcher {
                 // Its worker ended as it should: the next one need not wait.
                 Some((state @ (State::Absent | State::Stopped), 0)) => {
                     self.started.remove(&database.oid);
+                    self.named.remove(&database.oid);
                     if state == State::Absent && self.is_forgotten(database.oid) {
                         databases::set(database.oid, State::Unknown);
                     }
                 }
+                None if is_served => crowded.push(database),
                 _ => {}
             }
         }
-        self.look_into(&unknown);
-        self.complained &= !settled;
+        if !self.look_into(&unknown) {
+            lacking.extend(unknown);
+        }
+        self.name("no free slot for the maintenance workers of databases", &lacking, "; raise max_worker_processes");
+        self.name("more databases than it can serve; no maintenance worker for", &crowded, "");
         settled
     }
 
+    /// Logs each of these databases once.
+    fn name(&mut self, what: &str, databases: &[&Database], remedy: &str) {
+        let new: Vec<String> = databases
+            .iter()
+            .filter(|database| self.named.insert(database.oid))
+            .map(|database| format!("\"{}\"", database.name))
+            .collect();
+        if !new.is_empty() {
+            pgrx::log!("awa_ingest launcher: {what} {}{remedy}", new.join(", "));
+        }
+    }
+
     /// Starts a worker in a database of which nothing is known, in turns and one after the other: most have no extension, and their workers end
-    /// at once.
-    fn look_into(&mut self, unknown: &[&Database]) {
+    /// at once. Whether the server had a slot for it.
+    fn look_into(&mut self, unknown: &[&Database]) -> bool {
         let since = |database: &&&Database| self.started.get(&database.oid).map(|started| started.elapsed());
         let is_busy = unknown.iter().any(|database| since(&database).is_some_and(|since| since < LONG));
         let next = unknown.iter().max_by_key(|database| since(database).unwrap_or(Duration::MAX)).copied();
-        if let Some(next) = next.filter(|_| !is_busy) {
-            self.start(next);
-        }
+        next.filter(|_| !is_busy).is_none_or(|next| self.start(next))
     }
 
     /// Whether a database without the extension was last looked at long ago.
@@ -121,24 +139,18 @@ impl Launcher {
         is_forgotten
     }
 
-    fn start(&mut self, database: &Database) {
+    /// Starts the worker of a database, unless that is too early. Whether the server had a slot for it.
+    fn start(&mut self, database: &Database) -> bool {
         let is_recent = self.started.get(&database.oid).is_some_and(|started| started.elapsed() < RESTART);
         if is_recent || locks::database_is_wanted(database.oid) {
-            return;
+            return true;
         }
-        match start_maintenance(database.oid, Keeper::Launcher) {
-            Some(_) => {
-                self.started.insert(database.oid, Instant::now());
-            }
-            None if !self.complained => {
-                self.complained = true;
-                pgrx::log!(
-                    "awa_ingest launcher: no free slot for the maintenance worker of database \"{}\"; raise max_worker_processes",
-                    database.name
-                );
-            }
-            None => {}
+        let has_slot = start_maintenance(database.oid, Keeper::Launcher).is_some();
+        if has_slot {
+            self.started.insert(database.oid, Instant::now());
+            self.named.remove(&database.oid);
         }
+        has_slot
     }
 }
 
@@ -169,10 +181,8 @@ fn list() -> Vec<Database> {
                 break;
             }
             let row = &*pg_sys::GETSTRUCT(tuple).cast::<pg_sys::FormData_pg_database>();
-            // A limit of -2 marks one whose DROP was interrupted.
-            if row.datallowconn && !row.datistemplate && row.datconnlimit != -2 {
-                let name = CStr::from_ptr(row.datname.data.as_ptr()).to_string_lossy().into_owned();
-                databases.push(Database { oid: row.oid, name });
+            if process::takes_workers(row) {
+                databases.push(Database { oid: row.oid, name: process::name_of(row) });
             }
         }
         pg_sys::systable_endscan(scan);

@@ -26,7 +26,7 @@ enum Leave {
     Stopped,
     /// The database has no extension, or none that a worker can serve.
     Gone,
-    /// The database is to be dropped, renamed, moved or copied.
+    /// The database is to be dropped, renamed, moved or copied, became a template, or takes no connections any more.
     Aside,
     /// The extension has another version or owner.
     Changed,
@@ -69,8 +69,9 @@ fn serve(database: Oid, keeper: Keeper, changes: &mut u32) -> Leave {
     if is_told {
         *changes = databases::changes(database);
     }
-    let identity = match process::transaction(Identity::look_up) {
-        Ok(Some(identity)) => identity,
+    let look_up = || Identity::look_up().zip(process::look_up_database(database).map(|(name, _)| name));
+    let (identity, name) = match process::transaction(look_up) {
+        Ok(Some(found)) => found,
         Ok(None) => return Leave::Gone,
         Err(_) if process::is_stopping() => return Leave::Stopped,
         Err((_, message)) => {
@@ -80,7 +81,7 @@ fn serve(database: Oid, keeper: Keeper, changes: &mut u32) -> Leave {
     };
     if !identity.is_superuser() {
         // Whoever was one can do everything in a session that a superuser began.
-        pgrx::log!("awa_ingest maintenance: the owner of the extension in database {} is no superuser", database.to_u32());
+        pgrx::log!("awa_ingest maintenance: the owner of the extension in database \"{name}\" is no superuser");
         return Leave::Gone;
     }
     if !locks::take(Role::Maintenance, database) || (is_told && !databases::begin_serving(database)) {
@@ -103,16 +104,27 @@ struct Worker {
     recorder: Recorder,
     /// The log says that runs cannot be recorded.
     complained: bool,
-    /// The log says that runs fail.
-    failing: bool,
+    /// Tasks of which the log says that they fail.
+    failing: Vec<Task>,
     prune: Schedule,
+    lanes: Schedule,
     refresh: Refresh,
 }
 
 impl Worker {
     fn new(database: Oid, identity: Identity) -> Self {
-        let (recorder, prune, refresh) = (Recorder::default(), Schedule::default(), Refresh::new(database));
-        Self { database, identity, begun: Instant::now(), told: None, recorder, complained: false, failing: false, prune, refresh }
+        Self {
+            database,
+            identity,
+            begun: Instant::now(),
+            told: None,
+            recorder: Recorder::default(),
+            complained: false,
+            failing: Vec::new(),
+            prune: Schedule::default(),
+            lanes: Schedule::default(),
+            refresh: Refresh::new(database),
+        }
     }
 
     fn run(&mut self) -> Leave {
@@ -128,10 +140,11 @@ impl Worker {
                 Err(_) => Mode::Attached,
             };
             let now = self.clock();
-            let prune = self.prune_if_due(now, mode);
+            let prune = self.run_if_due(Task::Prune, now, settings::prune_interval(mode));
+            let lanes = self.run_if_due(Task::Lanes, now, settings::lanes_interval());
             let (refresh, failed) = self.refresh.run(now);
             failed.iter().for_each(|run| self.keep(run));
-            rest = prune.min(refresh);
+            rest = prune.min(lanes).min(refresh);
         }
     }
 
@@ -145,7 +158,8 @@ impl Worker {
         if let Some(changes) = &mut self.told {
             *changes = databases::changes(self.database);
         }
-        if locks::database_is_wanted(self.database) {
+        let takes_workers = process::look_up_database(self.database).is_some_and(|(_, takes_workers)| takes_workers);
+        if !takes_workers || locks::database_is_wanted(self.database) {
             return Err(Leave::Aside);
         }
         match Identity::look_up() {
@@ -155,20 +169,27 @@ impl Worker {
         }
     }
 
-    /// Returns the time until the next prune.
-    fn prune_if_due(&mut self, now: Duration, mode: Mode) -> Duration {
-        let Some(interval) = settings::prune_interval(mode) else { return Duration::MAX };
-        let wait = self.prune.wait(now, interval);
+    /// Returns the time until the task is due again.
+    fn run_if_due(&mut self, task: Task, now: Duration, interval: Option<Duration>) -> Duration {
+        let Some(interval) = interval else { return Duration::MAX };
+        let wait = self.schedule(task).wait(now, interval);
         if !wait.is_zero() {
             return wait;
         }
-        self.prune.begin(now);
-        process::show(Some(c"prune"));
-        let failed = self.run_pass(Task::Prune);
+        self.schedule(task).begin(now);
+        process::show(Some(if task == Task::Lanes { c"lanes" } else { c"prune" }));
+        let failed = self.run_pass(task);
         process::show(None);
-        self.prune.ended(failed);
-        self.failing &= failed;
-        self.prune.wait(self.clock(), interval)
+        self.schedule(task).ended(failed);
+        if !failed {
+            self.failing.retain(|failing| *failing != task);
+        }
+        let now = self.clock();
+        self.schedule(task).wait(now, interval)
+    }
+
+    fn schedule(&mut self, task: Task) -> &mut Schedule {
+        if task == Task::Lanes { &mut self.lanes } else { &mut self.prune }
     }
 
     /// Runs a task, each step that does anything in a transaction, and its record in another: whoever is in the way of that is not to hold up others. Whether
@@ -182,7 +203,7 @@ impl Worker {
                 Err(_) if process::is_stopping() => break,
                 Err(error) => vec![pass.give_up(error)],
             };
-            failed |= runs.iter().any(|run| run.error.is_some());
+            failed |= runs.iter().any(Run::has_failed);
             runs.iter().for_each(|run| self.keep(run));
         }
         failed
@@ -190,11 +211,12 @@ impl Worker {
 
     /// Records a run. The first of a series that fails is said in the log, and so is what cannot be recorded.
     fn keep(&mut self, run: &Run) {
-        if let Some(complaint) = run.complaint().filter(|_| !std::mem::replace(&mut self.failing, true)) {
-            pgrx::log!("{complaint}");
-        }
         if self.recorder.counts(run) {
             return;
+        }
+        if let Some(complaint) = run.complaint().filter(|_| !self.failing.contains(&run.task)) {
+            self.failing.push(run.task);
+            pgrx::log!("{complaint}");
         }
         let recorded = process::transaction(|| spi::connect(|session| self.recorder.record(session, run)));
         let problem = match recorded {
@@ -210,6 +232,6 @@ impl Worker {
             Err((_, message)) => message,
         };
         self.complained = true;
-        pgrx::log!("awa_ingest maintenance: cannot write to awa_ingest.maintenance_runs: {problem}");
+        pgrx::log!("awa_ingest maintenance: cannot write to awa_ingest.maintenance_records: {problem}");
     }
 }

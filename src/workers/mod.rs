@@ -58,6 +58,13 @@ fn start_waiter(database: Oid) -> bool {
     builder.set_restart_time(Some(RESTART)).load_dynamic().is_ok()
 }
 
+/// Whether the server has a slot for one more background worker: one that ends at once takes it for a moment.
+fn has_slot() -> bool {
+    let probe = builder("probe", "awa_ingest_probe_main").set_notify_pid(server::process_id() as i32).load_dynamic();
+    // The slot is free again when its process is gone.
+    probe.map(DynamicBackgroundWorker::wait_for_shutdown).is_ok()
+}
+
 fn builder(role: &str, function: &str) -> BackgroundWorkerBuilder {
     let name = format!("awa_ingest {role}");
     let builder = BackgroundWorkerBuilder::new(&name).set_library("awa_ingest").set_function(function).enable_spi_access();

@@ -3,7 +3,7 @@
 
 use crate::subtransaction::{caught, sqlstate};
 use pgrx::bgworkers::{BackgroundWorker, SignalWakeFlags};
-use pgrx::pg_sys::{self, Oid};
+use pgrx::pg_sys::{self, FormData_pg_database, Oid};
 use pgrx::{PgSqlErrorCode, PgTryBuilder, pg_guard};
 use std::ffi::CStr;
 use std::panic::AssertUnwindSafe;
@@ -209,8 +209,29 @@ pub fn is_standby() -> bool {
     unsafe { pg_sys::RecoveryInProgress() }
 }
 
-/// The name of this process's database.
-pub fn database_name() -> String {
-    // SAFETY: the database is there as long as this process is connected to it; the name is a C string.
-    unsafe { CStr::from_ptr(pg_sys::get_database_name(pg_sys::MyDatabaseId)) }.to_string_lossy().into_owned()
+/// The name of a database, by its row.
+pub fn name_of(row: &FormData_pg_database) -> String {
+    // SAFETY: names are C strings.
+    unsafe { CStr::from_ptr(row.datname.data.as_ptr()) }.to_string_lossy().into_owned()
+}
+
+/// Whether workers belong into a database: not into templates, which nobody can copy while they are connected, nor where no
+/// connections are allowed. A limit of -2 marks one whose DROP was interrupted.
+pub fn takes_workers(row: &FormData_pg_database) -> bool {
+    row.datallowconn && !row.datistemplate && row.datconnlimit != -2
+}
+
+/// A database as its row says: its name, and whether workers belong into it. `None` if there is none. In a transaction.
+pub fn look_up_database(database: Oid) -> Option<(String, bool)> {
+    // SAFETY: a catalog row, read while it is held.
+    unsafe {
+        let tuple = pg_sys::SearchSysCache1(pg_sys::SysCacheIdentifier::DATABASEOID as i32, pg_sys::Datum::from(database));
+        if tuple.is_null() {
+            return None;
+        }
+        let row = &*pg_sys::GETSTRUCT(tuple).cast::<FormData_pg_database>();
+        let found = (name_of(row), takes_workers(row));
+        pg_sys::ReleaseSysCache(tuple);
+        Some(found)
+    }
 }

@@ -4,7 +4,7 @@
 use super::locks;
 use super::{Keeper, process, start_maintenance};
 use pgrx::pg_guard;
-use pgrx::pg_sys::{self, Datum, Oid};
+use pgrx::pg_sys::{Datum, Oid};
 use std::time::Duration;
 
 const TICK: Duration = Duration::from_millis(500);
@@ -18,9 +18,7 @@ pub extern "C-unwind" fn awa_ingest_waiter_main(argument: Datum) {
     process::connect(None);
     while process::sleep(TICK) {
         let free = process::transaction(|| {
-            // SAFETY: any oid may be asked for, in a transaction.
-            let exists = unsafe { !pg_sys::get_database_name(database).is_null() };
-            exists.then(|| !locks::database_is_wanted(database))
+            process::look_up_database(database).map(|(_, takes_workers)| takes_workers && !locks::database_is_wanted(database))
         });
         match free {
             Ok(None) => break,
@@ -28,5 +26,12 @@ pub extern "C-unwind" fn awa_ingest_waiter_main(argument: Datum) {
             _ => {}
         }
     }
+    process::exit(0)
+}
+
+/// Where a process begins that only shows that there is a slot for one.
+#[pg_guard]
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn awa_ingest_probe_main(_argument: Datum) {
     process::exit(0)
 }

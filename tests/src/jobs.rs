@@ -102,7 +102,7 @@ pub async fn try_enqueue_batch(
     on_conflict: &str,
 ) -> Result<Vec<Enqueued>, Error> {
     let objects: Value = jobs.iter().map(object).collect();
-    let sql = "SELECT ord, job_id, conflicts_with FROM awa.enqueue_batch($1, $2)";
+    let sql = "SELECT ord, job_id, conflicts_with FROM awa.enqueue_batch($1::jsonb, $2)";
     let rows = client.query(sql, &[&objects, &on_conflict]).await?;
     Ok(rows.into_iter().map(Enqueued::from).collect())
 }
@@ -136,8 +136,8 @@ pub async fn try_enqueue_columns(
     let unique_key: Vec<Option<&[u8]>> = prepared.iter().map(|p| p.unique_key()).collect();
     let unique_states: Vec<Option<&str>> = prepared.iter().map(|p| p.unique_states_bit_string()).collect();
     let ordering_key: Vec<Option<&[u8]>> = prepared.iter().map(|p| p.ordering_key()).collect();
-    let sql = "SELECT ord, job_id, conflicts_with FROM awa.enqueue_columns(kind => $1, args => $2, queue => $3, \
-               priority => $4, max_attempts => $5, run_at => $6, metadata => $7, tags => $8, unique_key => $9, \
+    let sql = "SELECT ord, job_id, conflicts_with FROM awa.enqueue_columns(kind => $1, args => $2::jsonb[], queue => $3, \
+               priority => $4::smallint[], max_attempts => $5::smallint[], run_at => $6, metadata => $7, tags => $8, unique_key => $9, \
                unique_states => $10, ordering_key => $11, on_conflict => $12)";
     let rows = client
         .query(
@@ -174,8 +174,8 @@ pub async fn try_enqueue(client: &impl GenericClient, job: &InsertParams) -> Res
     let opts = &job.opts;
     let unique = opts.unique.as_ref().map(|u| uniqueness(Some(u)));
     let ordering_key = opts.ordering_key.as_deref().map(hex_text);
-    let sql = "SELECT awa.enqueue(kind => $1, args => $2, queue => $3, priority => $4, max_attempts => $5, \
-               run_at => $6, metadata => $7, tags => $8, uniqueness => $9, ordering_key => $10)";
+    let sql = "SELECT awa.enqueue(kind => $1, args => $2, queue => $3, priority => $4::smallint, \
+               max_attempts => $5::smallint, run_at => $6, metadata => $7, tags => $8, uniqueness => $9::jsonb, ordering_key => $10)";
     let row = client
         .query_one(
             sql,

@@ -8,7 +8,7 @@ use super::{Call, Candidate, Pace, backend_of, begin, commit};
 use crate::jobs::Job;
 use crate::stores::{Store, Stores};
 
-const SQL: &str = "SELECT awa.enqueue(kind => $1, args => $2, queue => $3, uniqueness => $4)";
+const SQL: &str = "SELECT awa.enqueue(kind => $1, args => $2, queue => $3, uniqueness => $4::jsonb)";
 
 pub struct Enqueue {
     client: Client,

@@ -9,7 +9,7 @@ use crate::jobs::{Job, UNIQUE_STATES};
 use crate::stores::{Store, Stores};
 
 const SQL: &str = "SELECT ord, job_id, conflicts_with FROM awa.enqueue_columns(
-    kind => $1, args => $2, queue => $3, unique_key => $4, unique_states => $5)";
+    kind => $1, args => $2::jsonb[], queue => $3, unique_key => $4, unique_states => $5)";
 
 pub struct EnqueueColumns {
     client: Client,

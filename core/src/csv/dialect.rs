@@ -36,7 +36,7 @@ pub fn columns<'a>(names: impl IntoIterator<Item = Option<&'a str>>) -> Result<V
         match Column::parse(name) {
             Some(column) if columns.contains(&column) => return invalid(format!("columns has \"{name}\" twice")),
             Some(column) => columns.push(column),
-            None => return invalid(format!("columns has an unknown column \"{name}\"")),
+            None => return Err(Error::UnknownCsvColumn(name.to_owned())),
         }
     }
     if columns.is_empty() { invalid("columns cannot be empty") } else { Ok(columns) }

@@ -33,6 +33,10 @@ pub enum Fault {
     Metadata,
     /// Uniqueness options that make no sense.
     Uniqueness(String),
+    /// An option of `unique` that there is not.
+    UnknownUniqueOption(String),
+    /// A state in `unique` that no job has.
+    UnknownUniqueState(String),
     /// A given key that is empty or too long: its bytes.
     KeyLength(usize),
     /// States of a key without the key.
@@ -47,8 +51,10 @@ pub enum Fault {
     Oversize(&'static str),
     /// JSON that awa's workers cannot read, because it nests too deep: the key.
     Nesting(&'static str),
-    /// A time at which awa's workers fail: why.
-    UnworkableTime(&'static str),
+    /// A time that awa cannot read: which.
+    UnreadableTime(&'static str),
+    /// A ready job's time is so far from now that awa's claim function fails.
+    FarTime,
     /// `run_at` is no timestamp: the text, and what the server said.
     Timestamp(String, String),
     /// Text that is no integer: the key, and the text.
@@ -83,13 +89,14 @@ impl Fault {
             Self::MissingKind => "23502",
             Self::KindLength(_) | Self::QueueLength(_) | Self::Priority(_) | Self::MaxAttempts(_) | Self::TagCount(_) => "23514",
             Self::NotAnObject | Self::UnknownKey(_) | Self::WrongType(..) | Self::State(_) => "22023",
+            Self::UnknownUniqueOption(_) | Self::UnknownUniqueState(_) => "22023",
             Self::Metadata | Self::Uniqueness(_) | Self::KeyLength(_) | Self::StatesWithoutKey => "22023",
             Self::Hex(..) | Self::Bits(_) | Self::NotAnInteger(..) => "22P02",
             Self::Csv(fault) => fault.sqlstate(),
             Self::NumberRange(_) => "22003",
             Self::GivenId => "428C9",
             Self::Nesting(_) | Self::Oversize(_) => "54000",
-            Self::UnworkableTime(_) => "22008",
+            Self::UnreadableTime(_) | Self::FarTime => "22008",
             Self::Timestamp(..) => "22007",
             Self::Encoding => "22021",
             Self::CorruptJsonb => "XX001",
@@ -106,10 +113,10 @@ impl Fault {
             Self::TagCount(_) => Some("tags"),
             Self::State(_) => Some("state"),
             Self::Metadata => Some("metadata"),
-            Self::Uniqueness(_) => Some("uniqueness"),
+            Self::Uniqueness(_) | Self::UnknownUniqueOption(_) | Self::UnknownUniqueState(_) => Some("uniqueness"),
             Self::KeyLength(_) => Some("unique_key"),
             Self::Bits(_) | Self::StatesWithoutKey => Some("unique_states"),
-            Self::UnworkableTime(_) | Self::Timestamp(..) => Some("run_at"),
+            Self::UnreadableTime(_) | Self::FarTime | Self::Timestamp(..) => Some("run_at"),
             Self::GivenId => Some("job_id"),
             Self::NumberRange(key)
             | Self::WrongType(key, _)
@@ -136,11 +143,14 @@ impl Fault {
     pub(super) fn hint(&self) -> Option<&'static str> {
         match self {
             Self::UnknownKey(_) => Some(
-                "A job has kind, queue, args, state, priority, max_attempts, run_at, metadata, tags, unique, unique_key, \
+                "A job has kind, queue, args, state, priority, max_attempts, run_at, metadata, tags, unique (or uniqueness), unique_key, \
                  unique_states and ordering_key.",
             ),
             Self::State(_) => Some("A new job is available, scheduled or retryable."),
-            Self::Uniqueness(_) | Self::KeyLength(_) | Self::StatesWithoutKey => Some(
+            Self::UnknownUniqueState(_) => {
+                Some("States are scheduled, available, running, completed, retryable, failed, cancelled and waiting_external.")
+            }
+            Self::UnknownUniqueOption(_) | Self::Uniqueness(_) | Self::KeyLength(_) | Self::StatesWithoutKey => Some(
                 "Uniqueness is true, an object with by_queue, by_args, by_period and states, or an object with unique_key and \
                  unique_states.",
             ),
@@ -154,9 +164,14 @@ impl Fault {
             Self::Hex("unique_key", _) => {
                 Some("unique_key is a precomputed hash in hex, behind \\x in columns; unique and uniqueness have one computed.")
             }
-            Self::UnworkableTime(_) => {
-                Some("One such job would stop awa's workers on its queue, or the promotion of all deferred jobs.")
-            }
+            Self::UnreadableTime(_) => Some(
+                "awa's workers, and its clients that list, get or cancel jobs, panic on such a time. A job for later that is never due \
+                 can have a run_at in the year 9999.",
+            ),
+            Self::FarTime => Some(
+                "One such job stops awa's workers on its queue. A job for a given time is scheduled, as it is with a run_at and no state: \
+                 awa makes it available when it is due, or at once.",
+            ),
             _ => None,
         }
     }
@@ -186,6 +201,8 @@ impl Display for Fault {
             Self::State(state) => write!(f, "unsupported initial state \"{}\"", excerpt(state)),
             Self::Metadata => f.write_str("metadata must be a JSON object"),
             Self::Uniqueness(what) => write!(f, "bad uniqueness: {what}"),
+            Self::UnknownUniqueOption(name) => write!(f, "bad uniqueness: unknown option \"{}\"", excerpt(name)),
+            Self::UnknownUniqueState(name) => write!(f, "bad uniqueness: unknown state \"{}\"", excerpt(name)),
             Self::KeyLength(n) => write!(f, "bad uniqueness: unique_key must have 1 to {KEY_LIMIT} bytes, and has {n}"),
             Self::StatesWithoutKey => f.write_str("bad uniqueness: unique_states without unique_key"),
             Self::Hex(key, text) => write!(f, "{key} is not hexadecimal: \"{}\"", excerpt(text)),
@@ -195,7 +212,8 @@ impl Display for Fault {
             }
             Self::Oversize(key) => write!(f, "{key} exceeds the {LARGEST} bytes that jsonb can hold"),
             Self::Nesting(key) => write!(f, "{key} nests deeper than awa's workers can read"),
-            Self::UnworkableTime(why) => write!(f, "run_at {why}"),
+            Self::UnreadableTime(which) => write!(f, "run_at {which}, which awa cannot read"),
+            Self::FarTime => f.write_str("run_at of an available job is more than 22 days from now"),
             Self::Timestamp(text, _) => write!(f, "run_at is not a timestamp: \"{}\"", excerpt(text)),
             Self::GivenId => f.write_str("job_id is assigned by the queue and cannot be written"),
             Self::NotAnInteger(key, text) => write!(f, "{key} is not an integer: \"{}\"", excerpt(text)),

@@ -1,9 +1,15 @@
 //! The one error type of the extension: what was wrong, with which job, under which SQLSTATE, and what to do about it.
 
+mod advice;
+mod damage;
 mod fault;
+mod place;
 
+pub use advice::TABLE_OPTIONS;
+pub use damage::{Damage, Sequence};
 pub use fault::Fault;
 pub(crate) use fault::excerpt;
+pub use place::Place;
 
 use crate::csv::CsvFault;
 use crate::jsonb::Corrupt;
@@ -19,15 +25,6 @@ pub const UNIQUE_CONSTRAINT: &str = "idx_awa_jobs_unique";
 const COMPAT: &str = "awa.insert_job_compat";
 
 const CORRUPT: &str = "jsonb value does not follow PostgreSQL's format";
-
-/// A place in CSV.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    /// The line, from 1.
-    pub line: u64,
-    /// The column's name, where the error is about one.
-    pub column: Option<&'static str>,
-}
 
 /// Everything the extension reports to its user.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,6 +109,8 @@ pub enum Error {
     OutcomeForgotten,
     /// A lane's bookkeeping is damaged: lane, and what is wrong.
     DamagedLane(String, String),
+    /// A sequence hands out again what was handed out.
+    Damaged(Damage),
     /// A lane in use has lost a sequence, and a new one would begin too low: lane, and `enqueue` or `claim`.
     LostSequence(String, &'static str),
     /// A lane's sequence for which there is no safe repair: its name, and what is wrong.
@@ -126,8 +125,8 @@ pub enum Error {
     MixedOwners(String),
     /// There is no such maintenance task.
     UnknownTask(String),
-    /// Maintenance that must see what others commit meanwhile was asked for in a transaction that does not.
-    KeptSnapshot,
+    /// A task that must see what others commit meanwhile was asked for in a transaction that does not: its name.
+    KeptSnapshot(&'static str),
     /// A table that maintenance does not analyze: its name.
     NotMaintained(String),
     /// The session's user may not have tables analyzed.
@@ -136,10 +135,16 @@ pub enum Error {
     Standby,
     /// The server has no process left for a worker.
     NoWorkerSlot,
-    /// The launcher does not serve this database: why.
-    NotServed(&'static str),
+    /// No worker serves this database: why, and what to do.
+    NotServed(&'static str, &'static str),
     /// An argument of an administrative function is out of range.
     InvalidArgument(String),
+    /// The argument `columns` of `awa.enqueue_csv` names a column that no job has.
+    UnknownCsvColumn(String),
+    /// An argument whose type the call decides has one that it cannot be read from: argument, and the types it may have.
+    ArgumentType(&'static str, &'static str),
+    /// A request is larger than a `jsonb` can be: what the server said.
+    RequestTooLarge(String),
     /// Text is not UTF-8, which the database's encoding promises.
     Encoding,
     /// Dropping the extension would drop jobs that nobody has worked.
@@ -165,22 +170,23 @@ impl Error {
             Self::ArrayLength(..) | Self::ArrayDimensions(_) => "22023",
             Self::UnknownStorage(_) | Self::DamagedLane(..) => "55000",
             Self::ClaimsHidden | Self::RowsLeftOut(..) | Self::MixedOwners(_) => "55000",
-            Self::LostSequence(..) | Self::BeyondRepair(..) => "55000",
+            Self::LostSequence(..) | Self::BeyondRepair(..) | Self::Damaged(_) => "55000",
             Self::NoLanes | Self::NoAwa | Self::UnknownFunction(_) | Self::NothingSaved | Self::UnknownRow(_) | Self::NotInAwa => {
                 "55000"
             }
             Self::NotOwner(_) | Self::NotOwnerOfSequence(_) | Self::MayNotMaintain => "42501",
-            Self::UnknownTask(_) | Self::NotMaintained(_) => "22023",
-            Self::KeptSnapshot => "0A000",
+            Self::UnknownTask(_) | Self::NotMaintained(_) | Self::UnknownCsvColumn(_) => "22023",
+            Self::KeptSnapshot(_) => "0A000",
             Self::Standby => "25006",
             Self::NoWorkerSlot => "53400",
-            Self::NotServed(_) => "55000",
+            Self::NotServed(..) => "55000",
             Self::BitLength(_) => "22026",
             Self::Misfit(_) => "55000",
             Self::WriteOnlyTable(_) | Self::VirtualColumn(_) => "0A000",
             Self::StorageChanged => "40001",
             Self::UnknownColumn(_) => "42703",
-            Self::ColumnType(..) => "42804",
+            Self::ColumnType(..) | Self::ArgumentType(..) => "42804",
+            Self::RequestTooLarge(_) => "54000",
             Self::UnknownOption(_) => "HV00D",
             Self::Option(_, fault) => fault.sqlstate(),
             Self::OutcomeForgotten => "54000",
@@ -235,6 +241,7 @@ impl Error {
             }),
             Self::Job { fault: Fault::Timestamp(_, reason), .. } => Some(reason.clone()),
             Self::MixedOwners(what) => Some(what.clone()),
+            Self::Damaged(damage) => damage.detail(),
             Self::At { error, .. } => error.detail(),
             _ => None,
         }
@@ -251,6 +258,9 @@ impl Error {
             }
             Self::NotAnArray => Some("Pass a JSON array of job objects; awa.enqueue takes a single job."),
             Self::OnConflict(_) => Some("on_conflict is 'error' or 'skip'."),
+            Self::RequestTooLarge(_) => Some(
+                "COPY awa.ingest FROM takes jobs of any number, and awa.enqueue_csv up to 1 GB of text; or send several batches.",
+            ),
             Self::ArrayLength(..) => Some("An array is NULL, has one element for all jobs, or one element a job."),
             Self::UnknownStorage(_) => {
                 Some("This version of awa_ingest knows awa 0.6.9 (schema version 40). Run awa's migrations, or upgrade awa_ingest.")
@@ -269,6 +279,10 @@ impl Error {
             Self::WriteOnlyTable(_) => Some(
                 "Jobs are in awa.jobs, or without awa in awa_ingest.ready_entries and deferred_jobs; awa.last_ingest() has the ids of this \
                       session's last COPY or INSERT.",
+            ),
+            Self::UnknownCsvColumn(_) => Some(
+                "Columns are kind, queue, args, state, priority, max_attempts, run_at, metadata, tags, unique_key, unique_states, \
+                 ordering_key and uniqueness.",
             ),
             Self::UnknownColumn(_) => Some(
                 "Columns are kind, queue, args, state, priority, max_attempts, run_at, metadata, tags, unique_key, unique_states, \
@@ -290,29 +304,21 @@ impl Error {
             Self::ClaimsHidden => Some("Look for row security and triggers on job_unique_claims."),
             Self::RowsLeftOut(..) => Some("Look for triggers and rules on the table that skip rows."),
             Self::MixedOwners(_) => Some(
-                "What is read and written here is read and written with the rights of that owner: give schema, tables and functions one owner, with ALTER … OWNER TO.",
+                "What is read and written here is read and written with the rights of that owner: give schema, tables and functions one \
+                 owner, with ALTER … OWNER TO.",
             ),
-            Self::UnknownTask(_) => Some("Tasks are statistics and prune."),
-            Self::KeptSnapshot => Some("Call it at READ COMMITTED."),
+            Self::UnknownTask(_) => Some("Tasks are statistics, prune and lanes."),
+            Self::KeptSnapshot(_) => Some("Call it at READ COMMITTED."),
             Self::NotMaintained(_) => Some("Known are the partitioned tables of the storage in use, and its head tables."),
             Self::MayNotMaintain => Some("awa_ingest.grant_operator(role) gives a role what it needs."),
             Self::Standby => Some("Workers start by themselves when the server is promoted, if the library is preloaded."),
             Self::NoWorkerSlot => Some("Raise max_worker_processes."),
-            Self::NotServed(_) => Some("Add it to awa_ingest.databases, or reset that, and reload the configuration."),
+            Self::NotServed(_, hint) => Some(hint),
             Self::UndeliveredJobs => Some(
                 "Work the jobs first, or move them into awa's storage with awa_ingest.adopt(), or SET awa_ingest.allow_drop = on to lose \
                  them.",
             ),
             _ => None,
-        }
-    }
-}
-
-impl Display for Place {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self.column {
-            Some(column) => write!(f, "CSV line {}, column {column}", self.line),
-            None => write!(f, "CSV line {}", self.line),
         }
     }
 }
@@ -339,6 +345,9 @@ impl Display for Error {
             Self::WriteOnlyTable(name) => write!(f, "foreign table \"{name}\" is write-only: it takes INSERT and COPY FROM"),
             Self::UnknownColumn(name) => write!(f, "jobs have no column \"{name}\""),
             Self::ColumnType(name, types) => write!(f, "column \"{name}\" must be of type {types}"),
+            Self::UnknownCsvColumn(name) => write!(f, "columns has an unknown column \"{}\"", excerpt(name)),
+            Self::ArgumentType(name, types) => write!(f, "argument \"{name}\" must be of type {types}"),
+            Self::RequestTooLarge(what) => f.write_str(what),
             Self::VirtualColumn(name) => write!(f, "column \"{name}\" is generated when it is read, and jobs are only written"),
             Self::UnknownOption(name) => write!(f, "unknown option \"{name}\""),
             Self::Option(name, fault) => write!(f, "option \"{name}\": {fault}"),
@@ -354,6 +363,7 @@ impl Display for Error {
                 f.write_str("the last COPY or INSERT went into the embedded storage, whose jobs awa.jobs does not show")
             }
             Self::StillAttached => write!(f, "cannot drop extension awa_ingest: it stands in for {COMPAT}"),
+            Self::Damaged(damage) => damage.fmt(f),
             Self::DamagedLane(lane, what) => write!(f, "lane {lane} is damaged: {what}"),
             Self::LostSequence(lane, side) => {
                 write!(
@@ -369,14 +379,14 @@ impl Display for Error {
                 f.write_str("the schemas, plain tables and functions that a storage consists of must be there, and have one owner")
             }
             Self::UnknownTask(name) => write!(f, "unknown maintenance task \"{name}\""),
-            Self::KeptSnapshot => f.write_str("prune needs a transaction that sees what others commit meanwhile"),
+            Self::KeptSnapshot(task) => write!(f, "{task} needs a transaction that sees what others commit meanwhile"),
             Self::NotMaintained(name) => write!(f, "table \"{name}\" is not one that maintenance analyzes"),
             Self::MayNotMaintain => {
                 f.write_str("permission denied: analyzing needs INSERT, UPDATE and DELETE on the storage's head tables")
             }
             Self::Standby => f.write_str("workers do nothing on a standby"),
             Self::NoWorkerSlot => f.write_str("the server has no free slot for a background worker"),
-            Self::NotServed(why) => write!(f, "the launcher keeps no worker in this database: {why}"),
+            Self::NotServed(why, _) => write!(f, "no worker can be kept in this database: {why}"),
             Self::InvalidArgument(what) => f.write_str(what),
             Self::Encoding => f.write_str("text is not valid UTF-8"),
             Self::UndeliveredJobs => f.write_str("cannot drop extension awa_ingest: its embedded storage has undelivered jobs"),

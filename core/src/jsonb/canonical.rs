@@ -3,79 +3,83 @@
 //! `jsonb` keeps no exponent and no negative zero, so the text follows the stored value: `1e5` is stored, and hashed, as the
 //! integer 100000, and `100000.0` as the double that it says it is.
 
-use super::{Container, Corrupt, Number, Value};
+use super::sorted::Sorted;
+use super::{Children, Number, Value};
 use crate::error::Fault;
+use std::io::Write;
 
-/// What is still to be written, innermost last: a loop instead of recursion, since values nest deeper than a stack allows.
-enum Pending<'a> {
-    Text(&'static [u8]),
-    Key(&'a str),
-    Value(Value<'a>),
+/// A container that is being written. They are kept in a list instead of recursion, since values nest deeper than a stack allows; nothing of
+/// what is in them is, since that would take several times the memory of the value.
+enum Open<'a> {
+    Array(Children<'a>),
+    Object(Sorted<'a>),
 }
 
-/// Appends the canonical text of `value`; [`Fault::NumberRange`] if one of its numbers has no double.
-pub fn write_canonical(value: Value<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
-    let mut pending = vec![Pending::Value(value)];
-    while let Some(next) = pending.pop() {
-        match next {
-            Pending::Text(text) => out.extend_from_slice(text),
-            Pending::Key(key) => write_json(key, out),
-            Pending::Value(Value::Null) => out.extend_from_slice(b"null"),
-            Pending::Value(Value::Bool(value)) => write_json(&value, out),
-            Pending::Value(Value::String(text)) => write_json(text, out),
-            Pending::Value(Value::Array(array)) => push_array(array, &mut pending)?,
-            Pending::Value(Value::Object(object)) => push_object(object, &mut pending)?,
-            Pending::Value(Value::Number(number)) => write_number(number, out)?,
+/// Writes the canonical text of `value` to `out`, which takes it piece by piece and never fails; [`Fault::NumberRange`] if one of the value's
+/// numbers has no double.
+pub fn write_canonical(value: Value<'_>, out: &mut impl Write) -> Result<(), Fault> {
+    let mut open = Vec::new();
+    begin(value, &mut open, out)?;
+    let mut is_first = matches!(value, Value::Array(_) | Value::Object(_));
+    while let Some(container) = open.last_mut() {
+        let (key, value) = match container {
+            Open::Array(children) => (None, children.next().transpose()?),
+            Open::Object(fields) => fields.next()?.map_or((None, None), |(key, value)| (Some(key), Some(value))),
+        };
+        let Some(value) = value else {
+            put(if matches!(container, Open::Array(_)) { b"]" } else { b"}" }, out);
+            open.pop();
+            is_first = false;
+            continue;
+        };
+        if !std::mem::replace(&mut is_first, false) {
+            put(b",", out);
+        }
+        if let Some(key) = key {
+            write_json(key, out);
+            put(b":", out);
+        }
+        begin(value, &mut open, out)?;
+        is_first = matches!(value, Value::Array(_) | Value::Object(_));
+    }
+    Ok(())
+}
+
+/// Writes a scalar, or the beginning of a container.
+fn begin<'a>(value: Value<'a>, open: &mut Vec<Open<'a>>, out: &mut impl Write) -> Result<(), Fault> {
+    match value {
+        Value::Null => put(b"null", out),
+        Value::Bool(value) => write_json(&value, out),
+        Value::String(text) => write_json(text, out),
+        Value::Number(number) => write_number(number, out)?,
+        Value::Array(array) => {
+            put(b"[", out);
+            open.push(Open::Array(array.elements()?));
+        }
+        Value::Object(object) => {
+            put(b"{", out);
+            open.push(Open::Object(Sorted::new(object)?));
         }
     }
     Ok(())
 }
 
-fn push_array<'a>(array: Container<'a>, pending: &mut Vec<Pending<'a>>) -> Result<(), Corrupt> {
-    let start = pending.len();
-    pending.push(Pending::Text(b"["));
-    for (index, element) in array.elements()?.enumerate() {
-        if index > 0 {
-            pending.push(Pending::Text(b","));
-        }
-        pending.push(Pending::Value(element?));
-    }
-    pending.push(Pending::Text(b"]"));
-    pending[start..].reverse();
-    Ok(())
-}
-
-fn push_object<'a>(object: Container<'a>, pending: &mut Vec<Pending<'a>>) -> Result<(), Corrupt> {
-    // Stored order is by length first.
-    let mut fields = object.fields()?.collect::<Result<Vec<_>, _>>()?;
-    fields.sort_unstable_by_key(|(key, _)| *key);
-    let start = pending.len();
-    pending.push(Pending::Text(b"{"));
-    for (index, (key, value)) in fields.into_iter().enumerate() {
-        if index > 0 {
-            pending.push(Pending::Text(b","));
-        }
-        pending.push(Pending::Key(key));
-        pending.push(Pending::Text(b":"));
-        pending.push(Pending::Value(value));
-    }
-    pending.push(Pending::Text(b"}"));
-    pending[start..].reverse();
-    Ok(())
-}
-
-fn write_number(number: Number<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+fn write_number(number: Number<'_>, out: &mut impl Write) -> Result<(), Fault> {
     if let Some(integer) = number.as_json_integer() {
-        out.extend_from_slice(integer.to_string().as_bytes());
+        put(integer.to_string().as_bytes(), out);
         return Ok(());
     }
     write_json(&number.as_f64().ok_or(Fault::NumberRange("args"))?, out);
     Ok(())
 }
 
-fn write_json<T: serde::Serialize + ?Sized>(value: &T, out: &mut Vec<u8>) {
-    // Strings, booleans and finite doubles always have a JSON text, and a Vec always has room.
-    serde_json::to_writer(out, value).expect("scalars serialise");
+fn put(text: &[u8], out: &mut impl Write) {
+    out.write_all(text).expect("what takes the text never fails");
+}
+
+fn write_json<T: serde::Serialize + ?Sized>(value: &T, out: &mut impl Write) {
+    // Strings, booleans and finite doubles always have a JSON text.
+    serde_json::to_writer(out, value).expect("scalars serialise, and what takes the text never fails");
 }
 
 #[cfg(test)]
@@ -111,6 +115,43 @@ mod tests {
             value = json!([value]);
         }
         assert_eq!(canonical(&value), format!("{}1{}", "[".repeat(100), "]".repeat(100)));
+    }
+
+    /// Takes the text piece by piece, and keeps the size of the largest.
+    struct Pieces(Vec<u8>, usize);
+
+    impl Write for Pieces {
+        fn write(&mut self, piece: &[u8]) -> std::io::Result<usize> {
+            self.0.extend_from_slice(piece);
+            self.1 = self.1.max(piece.len());
+            Ok(piece.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// However large the value, what is written at once is one of its scalars.
+    #[test]
+    fn large_values_are_written_in_pieces() {
+        let value = json!({"n": (0..10_000).collect::<Vec<_>>(), "o": (0..10_000).map(|n| (format!("{n:x}"), json!({"a": n}))).collect::<serde_json::Map<_, _>>()});
+        let mut pieces = Pieces(Vec::new(), 0);
+        write_canonical(Value::root(&encode(&value)).unwrap(), &mut pieces).unwrap();
+        assert_eq!(String::from_utf8(pieces.0).unwrap(), serde_json::to_string(&value).unwrap());
+        assert!(pieces.1 <= 5, "{}", pieces.1);
+    }
+
+    /// Keys of all lengths, so that every length is a run of its own, and many of one length.
+    #[test]
+    fn runs_of_keys_are_merged() {
+        let keys = (1..200).map(|n| "ab".repeat(n)).chain((0..500).map(|n| format!("{:03}", n * 7 % 500))).chain([
+            "".into(),
+            "é".into(),
+            "zz".into(),
+        ]);
+        let value: Json = keys.map(|key| (key.clone(), json!({key: null}))).collect::<serde_json::Map<_, _>>().into();
+        assert_eq!(canonical(&value), serde_json::to_string(&value).unwrap());
     }
 
     fn any_json() -> impl Strategy<Value = Json> {

@@ -9,6 +9,7 @@ mod canonical;
 #[cfg(any(test, feature = "testing"))]
 mod encode;
 mod number;
+mod sorted;
 mod write;
 
 pub use canonical::write_canonical;

@@ -36,7 +36,7 @@ async fn fill(client: &Client) {
     for slot in 0..3 {
         run(client, &format!("UPDATE awa_ingest.queue_ring_state SET current_slot = {slot}, generation = {slot}")).await;
         let batch: Value = (0..60).map(|n| job(slot * 60 + n)).collect();
-        client.execute("SELECT awa.enqueue_batch($1)", &[&batch]).await.expect("awa.enqueue_batch");
+        client.execute("SELECT awa.enqueue_batch($1::jsonb)", &[&batch]).await.expect("awa.enqueue_batch");
     }
 }
 
@@ -201,11 +201,11 @@ async fn keys_that_are_taken() {
         let mut deferred = unique(3);
         deferred["run_at"] = json!("2041-01-01");
         let batch = json!([{"kind": "once", "args": 0}, unique(1), unique(2), deferred, unique(4)]);
-        client.execute("SELECT awa.enqueue_batch($1)", &[&batch]).await.unwrap();
+        client.execute("SELECT awa.enqueue_batch($1::jsonb)", &[&batch]).await.unwrap();
         db.migrate_awa().await;
         run(&client, FINALISE).await;
         run(&client, &engine(state)).await;
-        client.execute("SELECT awa.enqueue_batch($1)", &[&json!([unique(2), unique(3)])]).await.unwrap();
+        client.execute("SELECT awa.enqueue_batch($1::jsonb)", &[&json!([unique(2), unique(3)])]).await.unwrap();
 
         let jobs = kept(&client, "awa_ingest").await;
         let refused = failure(try_adopt(&client, "error").await);
@@ -257,6 +257,41 @@ async fn the_canonical_engine_adopts() {
         assert_eq!(rows(&client, holders, &[]).await, held, "{state}");
         assert_eq!(rows(&client, "awa.scheduled_jobs", &[]).await.len(), 45);
         assert_embedded_is_empty(&client, state).await;
+    }
+}
+
+/// Jobs that waited so long that awa could not reckon their age are due now, in their order; what awa cannot read stays where it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_that_waited_for_weeks_are_due_now() {
+    for state in ["active", "canonical"] {
+        let db = Db::embedded().await;
+        let client = db.connect().await;
+        let times = ["2001-01-01", "2001-01-02", "yesterday", "4714-11-24 BC", "2099-01-01"];
+        let batch: Value =
+            times.iter().map(|time| json!({"kind": "k", "state": "available", "run_at": time, "args": time})).collect();
+        client.execute("SELECT awa.enqueue_batch($1)", &[&batch]).await.unwrap();
+        db.migrate_awa().await;
+        run(&client, FINALISE).await;
+        run(&client, &engine(state)).await;
+        for time in ["infinity", "-infinity"] {
+            let put = format!("UPDATE awa_ingest.ready_entries SET run_at = '{time}' WHERE args = '\"yesterday\"'");
+            run(&client, &put).await;
+            assert_eq!(failure(try_adopt(&client, "error").await).sqlstate, "22008", "{state}, {time}");
+        }
+        run(&client, "UPDATE awa_ingest.ready_entries SET run_at = 'yesterday' WHERE args = '\"yesterday\"'").await;
+        assert_eq!(adopt(&client, "error").await, Adopted { ready: 5, deferred: 0, skipped: 0 }, "{state}");
+        assert_embedded_is_empty(&client, state).await;
+        let due = "SELECT array_agg(run_at > now() - interval '5 min' AND run_at < now() ORDER BY id) FROM awa.jobs";
+        let due: Vec<bool> = client.query_one(due, &[]).await.unwrap().get(0);
+        let expected = if state == "active" { [true, true, false, true, true] } else { [false; 5] };
+        assert_eq!(due, expected, "{state}");
+        if state == "active" {
+            assert_lanes_are_whole(&client, "awa", state).await;
+            let worker = Worker::builder().queue("default").kind("k").start(&db).await;
+            worker.wait_for(5).await;
+            let worked: Vec<Value> = worker.stop().await.into_iter().map(|job| job.args).collect();
+            assert_eq!(worked, times.map(Value::from));
+        }
     }
 }
 

@@ -7,14 +7,14 @@ pub const SHARDED: [(&str, i16); 2] = [("sharded", 4), ("ünsharded", 1)];
 pub const TAKEN: &[&str] = &[
     "'k'",
     "'k', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL",
-    "'k', 'q', '{\"a\": 1}', 'available', 1::smallint, 3::smallint, '2001-02-03 04:05:06.789012+00', '{\"m\": [1, null]}', '{a,b}', NULL, NULL, NULL",
+    "'k', 'q', '{\"a\": 1}', 'available', 1::smallint, 3::smallint, date_trunc('day', now()) - interval '3 days 1.000001 s', '{\"m\": [1, null]}', '{a,b}', NULL, NULL, NULL",
     "p_tags => '{x}', p_kind => 'named', p_metadata => '{\"m\": {}}', p_queue => 'q'",
     // States and times.
-    "'k', p_state => 'available', p_run_at => '1999-12-31'",
-    "'k', p_state => 'available', p_run_at => '2041-01-01'",
+    "'k', p_state => 'available', p_run_at => date_trunc('day', now()) - interval '20 days'",
+    "'k', p_state => 'available', p_run_at => date_trunc('day', now()) + interval '20 days'",
     "'k', p_state => 'scheduled'",
     "'k', p_state => 'scheduled', p_run_at => '2041-01-01 00:00:00.000001+05'",
-    "'k', p_state => 'scheduled', p_run_at => 'infinity'",
+    "'k', p_state => 'scheduled', p_run_at => '262142-12-31 23:59:59.999999+00'",
     "'k', p_state => 'scheduled', p_run_at => '1999-12-31'",
     "'k', p_state => 'retryable'",
     "'k', p_state => 'retryable', p_run_at => '2041-01-01', p_queue => 'q', p_priority => 4::smallint",
@@ -75,7 +75,7 @@ pub const TAKEN: &[&str] = &[
 /// Calls that awa's function takes although nobody should make them: its workers read back something else.
 pub const ODD: &[&str] = &[
     "'k', p_ordering_key => decode(repeat('01', 5000), 'hex')",
-    "'k', p_run_at => '2099-01-01'",
+    "'k', p_run_at => date_trunc('day', now()) + interval '10 days'",
     "'k', p_metadata => 'null'",
     "'k', p_metadata => '[1, 2]'",
     "'k', p_metadata => '\"text\"', p_state => 'scheduled'",
@@ -98,6 +98,10 @@ pub const STOPPING_AWA: &[(&str, &str)] = &[
     ("22008", "'k', p_run_at => 'infinity'"),
     ("22008", "'k', p_run_at => '-infinity'"),
     ("22008", "'k', p_state => 'scheduled', p_run_at => '-infinity'"),
+    ("22008", "'k', p_state => 'scheduled', p_run_at => 'infinity'"),
+    ("22008", "'k', p_state => 'retryable', p_run_at => '262143-01-01 00:00:00+00'"),
+    ("22008", "'k', p_run_at => now() - interval '22 days 1 minute'"),
+    ("22008", "'k', p_run_at => now() + interval '22 days 1 minute'"),
     ("22003", "'k', p_args => '1e400'"),
     ("54000", "'k', p_args => (repeat('[', 200) || repeat(']', 200))::jsonb"),
 ];

@@ -127,7 +127,7 @@ async fn objects_are_those_of_enqueue_batch() {
     // The key is computed as for awa.enqueue_batch.
     let jobs = json!([{"kind": "k", "unique": true}, {"kind": "k", "unique": {"by_queue": true}}, {"kind": "k", "unique": true}]);
     assert_eq!(client.query(insert, &[&jobs]).await.expect(insert).len(), 2);
-    let same = client.query("SELECT job_id FROM awa.enqueue_batch($1, 'skip')", &[&jobs]).await.unwrap();
+    let same = client.query("SELECT job_id FROM awa.enqueue_batch($1::jsonb, 'skip')", &[&jobs]).await.unwrap();
     assert!(same.iter().all(|row| row.get::<_, Option<i64>>(0).is_none()), "awa.enqueue_batch finds the keys taken");
 }
 

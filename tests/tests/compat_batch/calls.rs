@@ -81,7 +81,7 @@ fn objects(rows: &[Row]) -> Value {
 }
 
 async fn batch(client: &Client, rows: &[Row], policy: &str) -> Result<Vec<Enqueued>, Error> {
-    enqueued(client, "SELECT * FROM awa.enqueue_batch($1, $2)", &[&objects(rows), &policy]).await
+    enqueued(client, "SELECT * FROM awa.enqueue_batch($1::jsonb, $2)", &[&objects(rows), &policy]).await
 }
 
 async fn csv(client: &Client, rows: &[Row], policy: &str) -> Result<Vec<Enqueued>, Error> {
@@ -92,7 +92,8 @@ async fn csv(client: &Client, rows: &[Row], policy: &str) -> Result<Vec<Enqueued
 /// Without states, which `enqueue_columns` does not take: a job with a time is scheduled.
 async fn columns(client: &Client, rows: &[Row], policy: &str) -> Result<Vec<Enqueued>, Error> {
     let arrays = Arrays::of(rows);
-    let sql = "SELECT * FROM awa.enqueue_columns($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+    let sql =
+        "SELECT * FROM awa.enqueue_columns($1, $2::jsonb[], $3, $4::smallint[], $5::smallint[], $6, $7, $8, $9, $10, $11, $12)";
     let a = &arrays;
     enqueued(
         client,

@@ -1,7 +1,5 @@
 //! While a statement that skips waits for a key or a lane: what ends the wait, and what it leaves.
 
-use std::time::Duration;
-
 use awa_ingest_tests::copy::Row;
 use awa_ingest_tests::{Db, failure, within};
 use tokio_postgres::Client;
@@ -143,6 +141,97 @@ async fn a_timeout_of_the_statement_is_not_lost() {
     }
 }
 
+/// The same for a cancellation, which has no timer: who sent the signal tells.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancellation_is_not_lost() {
+    let db = attached_with_original(None).await;
+    for held in [Held::Key, Held::Lane] {
+        for way in Way::SKIPPING {
+            let stage = Stage::new(&db, "600ms").await;
+            hold(&stage, held).await;
+            let statement = stage.start(way, &batch()).await;
+            stage.signal(libc::SIGSTOP);
+            stage.cancel().await;
+            stage.wait_until_old("600 ms").await;
+            stage.signal(libc::SIGCONT);
+            let refused = failure(within("the statement", statement).await.unwrap());
+            assert_eq!(refused.sqlstate, "57014", "{way:?}, {held:?}: {refused:?}");
+            stage.other.batch_execute("ROLLBACK").await.unwrap();
+        }
+    }
+}
+
+/// The caller's lock_timeout is for the wait for one lock, and not for one attempt of it. All attempts would take five seconds.
+#[tokio::test(flavor = "multi_thread")]
+async fn lock_timeout_is_for_all_attempts_at_a_lock() {
+    let db = attached_with_original(None).await;
+    let limits = "SET lock_timeout = '2s'; SET statement_timeout = '4500ms'";
+    for held in [Held::Key, Held::Lane] {
+        for way in [Way::Batch, Way::Copy] {
+            limited(&db, way, held, limits, "55P03", "1s").await;
+        }
+    }
+}
+
+/// As PostgreSQL has it: locks that are waited for one after the other have the time for each.
+#[tokio::test(flavor = "multi_thread")]
+async fn lock_timeout_is_for_each_lock() {
+    let db = attached_with_original(None).await;
+    let stage = Stage::new(&db, "200ms").await;
+    let second = db.connect().await;
+    for (first_held, then_held) in [("key", "lane"), ("key", "other key"), ("lane", "other lane")] {
+        let when = format!("{first_held}, {then_held}");
+        stage.observer.batch_execute("TRUNCATE awa.ready_entries, awa.ready_segments, awa.job_unique_claims").await.unwrap();
+        let row = |held: &str| match held {
+            "key" => keyed(1, "elsewhere", 100),
+            "other key" => keyed(2, "elsewhere too", 101),
+            "lane" => plain("q", 102),
+            _ => plain("z", 103),
+        };
+        insert_original(&stage.observer, &plain("z", 104)).await.expect("a lane");
+        for (client, held) in [(&*stage.other, first_held), (&second, then_held)] {
+            client.batch_execute("BEGIN").await.unwrap();
+            insert_original(client, &row(held)).await.expect("nobody holds it");
+        }
+        stage.ours.batch_execute("SET lock_timeout = '4s'").await.unwrap();
+        let mut sent = batch();
+        sent.push(plain("z", 3));
+        let statement = stage.start(Way::Batch, &sent).await;
+        stage.wait_until_old("2500 ms").await;
+        stage.other.batch_execute("ROLLBACK").await.unwrap();
+        stage.wait_until_old("5 s").await;
+        second.batch_execute("ROLLBACK").await.unwrap();
+        let outcomes = within(&when, statement).await.unwrap().unwrap_or_else(|error| panic!("{when}: {error:?}"));
+        assert!(outcomes.iter().all(Option::is_some), "{when}");
+    }
+}
+
+/// PostgreSQL starts the clock of a statement when it begins: a statement_timeout that is set within it is for later ones.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_timeout_that_is_set_within_is_not_its_own() {
+    let db = attached_with_original(None).await;
+    let stage = Stage::new(&db, "20ms").await;
+    let call = r#"SELECT count(*) FROM awa.enqueue_batch('[{"kind": "k", "queue": "q"}]', 'skip')"#;
+    stage
+        .observer
+        .batch_execute(&format!(
+            "CREATE FUNCTION limited() RETURNS bigint LANGUAGE sql SET statement_timeout = '50ms' AS $$ {call} $$;
+             CREATE FUNCTION limiting() RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN
+                 PERFORM set_config('statement_timeout', '50ms', true); RETURN ({call}); END $$"
+        ))
+        .await
+        .unwrap();
+    for function in ["limited", "limiting"] {
+        hold(&stage, Held::Lane).await;
+        let (ours, sql) = (stage.ours.clone(), format!("SELECT {function}()"));
+        let statement = tokio::spawn(async move { ours.query_one(&sql, &[]).await.map(|row| row.get::<_, i64>(0)) });
+        stage.wait_until_old("500 ms").await;
+        stage.other.batch_execute("COMMIT").await.unwrap();
+        let count = within(function, statement).await.unwrap().unwrap_or_else(|error| panic!("{function}: {error:?}"));
+        assert_eq!(count, 1, "{function}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancellation_ends_it() {
     let db = attached_with_original(None).await;
@@ -153,14 +242,8 @@ async fn a_cancellation_ends_it() {
             let statement = stage.start(way, &batch()).await;
             // Some attempts later.
             stage.wait_until_old("100 ms").await;
-            let mut statement = statement;
-            let refused = loop {
-                // One that comes at the very moment of an attempt's own timeout is taken for that: the server has one mark for both.
-                stage.cancel().await;
-                if let Ok(done) = tokio::time::timeout(Duration::from_secs(1), &mut statement).await {
-                    break failure(done.unwrap());
-                }
-            };
+            stage.cancel().await;
+            let refused = failure(within("the statement", statement).await.unwrap());
             assert_eq!(refused.sqlstate, "57014", "{way:?}, {held:?}: {refused:?}");
             stage.other.batch_execute("ROLLBACK").await.unwrap();
             let outcomes = way.skip(&stage.ours, &batch()).await.expect("a usable session");

@@ -4,11 +4,12 @@ use awa_ingest_tests::copy::{self, Format, Row, copy_rows, last_ingest};
 use awa_ingest_tests::jobs::{self, Enqueued, key_of_shard};
 use awa_ingest_tests::{Storage, Stored, rows};
 use awa_model::{InsertOpts, InsertParams, UniqueOpts};
-use chrono::{DateTime, TimeDelta, TimeZone, Utc};
+use chrono::{DateTime, DurationRound, TimeDelta, Utc};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use serde_json::{Map, Value, json};
+use std::sync::LazyLock;
 use tokio_postgres::Client;
 
 /// A way to enqueue the rows that a job's columns can express. `awa.enqueue_columns` knows no states and no `uniqueness`.
@@ -31,7 +32,7 @@ impl Way {
         match self {
             Self::Batch => {
                 let batch: Value = rows.iter().map(Row::object).collect();
-                answer(client.query("SELECT * FROM awa.enqueue_batch($1, $2)", &[&batch, &on_conflict]).await, self)
+                answer(client.query("SELECT * FROM awa.enqueue_batch($1::jsonb, $2)", &[&batch, &on_conflict]).await, self)
             }
             Self::Copy(format) => {
                 let read = copy_rows(client, table, format, rows).await.unwrap_or_else(|error| panic!("{self:?}: {error:?}"));
@@ -113,8 +114,10 @@ async fn prepare(storage: Storage) -> Client {
     client
 }
 
+/// A time a few days from now, which an available job may have, too.
 fn at(hours: i64) -> DateTime<Utc> {
-    Utc.with_ymd_and_hms(2041, 5, 6, 7, 8, 9).unwrap() + TimeDelta::hours(hours) + TimeDelta::microseconds(123_456)
+    static BASE: LazyLock<DateTime<Utc>> = LazyLock::new(|| Utc::now().duration_trunc(TimeDelta::hours(1)).expect("an hour"));
+    *BASE + TimeDelta::hours(48 + hours) + TimeDelta::microseconds(123_456)
 }
 
 /// Jobs that awa's own type expresses, of every sort. Keys repeat if `repeating`.
@@ -171,7 +174,7 @@ async fn awas_jobs_are_the_same_by_every_way() {
 async fn states_and_defaults_are_the_same_by_every_way() {
     let mut batch = Vec::new();
     for state in [None, Some("available"), Some("scheduled"), Some("retryable")] {
-        for run_at in [None, Some(at(1)), Some(at(1)), Some(at(-400_000))] {
+        for run_at in [None, Some(at(1)), Some(at(1)), Some(at(-400))] {
             for queue in [None, Some("q".to_owned()), Some(String::new())] {
                 let uniqueness =
                     Some([json!(true), json!(false), json!({"by_args": true, "states": ["retryable"]})][batch.len() % 3].clone());

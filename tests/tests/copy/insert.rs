@@ -31,12 +31,12 @@ async fn values_and_select() {
         assert_eq!(client.execute(values, &[]).await.expect(values), 3);
         let select = "INSERT INTO awa.ingest (kind, args) SELECT 'd', to_jsonb(n) FROM generate_series(4, 1000) AS n";
         assert_eq!(client.execute(select, &[]).await.expect(select), 997);
-        let all = "INSERT INTO awa.ingest VALUES ('e', 'q', '1001', 'available', 1, 2, '2020-01-01', '{\"m\": 1}', '{t}', '\\x01', '11111111', '\\x02')";
+        let all = "INSERT INTO awa.ingest VALUES ('e', 'q', '1001', 'available', 1, 2, 'yesterday', '{\"m\": 1}', '{t}', '\\x01', '11111111', '\\x02')";
         assert_eq!(client.execute(all, &[]).await.expect(all), 1);
         let numbers: Vec<i64> = stored(&client, storage).await.iter().map(|(number, _)| *number).collect();
         assert_eq!(numbers, (1..=1001).collect::<Vec<_>>(), "{storage:?}");
         let full = format!(
-            "(SELECT queue, priority, max_attempts, run_at = '2020-01-01' AS due, payload, unique_states FROM {} WHERE kind = 'e')",
+            "(SELECT queue, priority, max_attempts, run_at = 'yesterday' AS due, payload, unique_states FROM {} WHERE kind = 'e')",
             storage.table("ready_entries")
         );
         let expected = json!({"queue": "q", "priority": 1, "max_attempts": 2, "due": true,

@@ -5,6 +5,7 @@ mod awa_bytes;
 mod batched;
 mod dump;
 mod errors;
+mod explain;
 mod forgotten;
 mod formats;
 mod insert;

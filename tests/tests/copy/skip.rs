@@ -271,11 +271,16 @@ async fn it_is_the_sessions_own() {
         client.batch_execute("INSERT INTO awa.ingest (kind) VALUES ('a'), ('b')").await.unwrap();
         client.batch_execute("SELECT awa.enqueue('function'); DISCARD TEMP").await.unwrap();
         assert_eq!((last_ingest(&client).await.len(), last_ingest(&other).await.len()), (2, 0));
-        // In one statement with the INSERT there is nothing yet.
-        let both = "WITH new AS (INSERT INTO awa.ingest (kind) VALUES ('c') RETURNING job_id)
-            SELECT (SELECT count(*) FROM awa.last_ingest()) AS before, count(*) FROM new";
-        assert_eq!(client.query_one(both, &[]).await.expect(both).get::<_, i64>("before"), 0, "{storage:?}");
-        assert_eq!(last_ingest(&client).await.len(), 1);
+        // Before the INSERT's last row there is nothing yet, and behind it there is, also in the same statement.
+        for (before, from) in [(0, "new"), (2, "(SELECT count(*) FROM new) AS all_of_it")] {
+            let both = format!(
+                "WITH new AS (INSERT INTO awa.ingest (kind) VALUES ('c'), ('d') RETURNING job_id)
+                 SELECT (SELECT count(*) FROM awa.last_ingest()) AS before FROM {from}"
+            );
+            let row = &client.query(&both, &[]).await.expect(&both)[0];
+            assert_eq!(row.get::<_, i64>("before"), before, "{from}, {storage:?}");
+            assert_eq!(last_ingest(&client).await.len(), 2);
+        }
     }
 }
 

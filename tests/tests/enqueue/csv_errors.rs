@@ -250,7 +250,7 @@ async fn what_awas_workers_cannot_take() {
         case("kind,args\nk,1\nk,1e400\n", "22003", 3, "args", 2),
         case(format!("kind,args\nk,1\nk,{}\n", quoted(&deep)), "54000", 3, "args", 2),
         case("kind,run_at\nk,2041-01-01\nk,-infinity\n", "22008", 3, "run_at", 2),
-        case("kind,state,run_at\nk,scheduled,infinity\nk,available,infinity\n", "22008", 3, "run_at", 2),
+        case("kind,state,run_at\nk,scheduled,9999-12-31\nk,available,infinity\n", "22008", 3, "run_at", 2),
     ];
     let attached = Storage::Attached.db().await.connect().await;
     let embedded = Storage::Embedded.db().await.connect().await;

@@ -20,16 +20,16 @@ fn jobs() -> Value {
             "metadata": if n.is_multiple_of(2) { json!({}) } else { json!({"m": n, "deep": [{"a": null}]}) },
             "tags": if n.is_multiple_of(3) { json!([]) } else { json!(["tag", "", n.to_string()]) },
             "state": "available",
-            "run_at": if n.is_multiple_of(11) { "2026-01-05 08:30" } else { "2026-01-06 08:30" },
+            "run_at": if n.is_multiple_of(11) { "yesterday" } else { "tomorrow" },
             "unique": if n.is_multiple_of(4) { json!({"unique_key": format!("{n:08x}"), "unique_states": "10000000"}) } else { json!(null) },
         })
     };
-    let big = json!({"kind": "big", "state": "available", "run_at": "2026-01-06 08:30", "args": "x".repeat(300_000), "metadata": {"y": "y".repeat(100_000)}});
+    let big = json!({"kind": "big", "state": "available", "run_at": "tomorrow", "args": "x".repeat(300_000), "metadata": {"y": "y".repeat(100_000)}});
     (0..2500).map(job).chain([big]).collect()
 }
 
 async fn enqueue(client: &Client, jobs: &Value) -> Result<u64, Failure> {
-    client.execute("SELECT awa.enqueue_batch($1)", &[jobs]).await.map_err(Failure::from)
+    client.execute("SELECT awa.enqueue_batch($1::jsonb)", &[jobs]).await.map_err(Failure::from)
 }
 
 async fn stored(client: &Client, storage: Storage) -> Vec<Value> {
@@ -133,5 +133,30 @@ async fn columns_of_the_owner_get_their_defaults() {
         client.execute("SELECT awa.enqueue('four')", &[]).await.unwrap();
         let found = rows(&client, &format!("(SELECT note, size FROM {table})"), &[]).await;
         assert_eq!(found, [json!({"note": "noted", "size": 4})], "{storage:?}");
+    }
+}
+
+/// The embedded tables' triggers for replicas keep nobody from the direct path but sessions that are replicas.
+#[tokio::test(flavor = "multi_thread")]
+async fn triggers_for_replicas_are_not_in_the_way() {
+    for storage in Storage::BOTH {
+        let client = storage.db().await.connect().await;
+        let sql = format!(
+            "CREATE FUNCTION is_direct(text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
+             DECLARE context text;
+             BEGIN
+                 GET DIAGNOSTICS context = PG_CONTEXT;
+                 RETURN context !~ 'INSERT INTO';
+             END $$;
+             ALTER TABLE {} ADD CONSTRAINT is_direct CHECK (is_direct(kind))",
+            storage.table(SLOT)
+        );
+        client.batch_execute(&sql).await.unwrap();
+        enqueue(&client, &json!([{"kind": "step"}])).await.unwrap_or_else(|error| panic!("{storage:?}: {error:?}"));
+        if storage == Storage::Embedded {
+            client.batch_execute("SET session_replication_role = replica").await.unwrap();
+            let refused = enqueue(&client, &json!([{"kind": "step"}])).await.map_err(|failure| failure.constraint);
+            assert_eq!(refused, Err("is_direct".into()));
+        }
     }
 }

@@ -23,8 +23,8 @@ impl Way {
     fn sql(self) -> &'static str {
         match self {
             Self::Single => {
-                "SELECT awa.enqueue(kind => j->>'kind', args => j->'args', queue => j->>'queue', priority => (j->>'priority')::smallint,
-                     max_attempts => (j->>'max_attempts')::smallint, run_at => (j->>'run_at')::timestamptz, metadata => j->'metadata',
+                "SELECT awa.enqueue(kind => j->>'kind', args => j->'args', queue => j->>'queue', priority => (j->>'priority')::numeric::bigint,
+                     max_attempts => (j->>'max_attempts')::bigint, run_at => (j->>'run_at')::timestamptz, metadata => j->'metadata',
                      tags => (SELECT array_agg(t) FROM jsonb_array_elements_text(j->'tags') AS t), uniqueness => j->'unique',
                      ordering_key => j->>'ordering_key') FROM (VALUES ($1::text::jsonb)) AS v (j)"
             }
@@ -291,6 +291,10 @@ async fn malformed_requests_are_refused() {
         ("SELECT awa.enqueue_columns('{{a,b},{c,d}}')", "22023"),
         ("SELECT awa.enqueue_columns('{a,b}', ordering_key => ARRAY[ARRAY['x', 'y']]::bytea[])", "22023"),
         ("SELECT awa.enqueue('k', max_attempts => 32768::smallint)", "22003"),
+        ("SELECT awa.enqueue('k', priority => 1.5)", "42883"),
+        ("SELECT awa.enqueue('k', uniqueness => 1)", "42804"),
+        ("SELECT awa.enqueue_columns('{k}', ARRAY[1])", "42804"),
+        ("SELECT awa.enqueue('k', on_conflict => 'ignore')", "22023"),
         ("SELECT awa.enqueue()", "42883"),
     ];
     for storage in Storage::BOTH {

@@ -77,7 +77,7 @@ async fn any_json_is_args() {
             json!({"": null}),
         ] {
             let batch = json!([{"kind": "k", "args": args}]);
-            client.execute("SELECT awa.enqueue_batch($1)", &[&batch]).await.unwrap();
+            client.execute("SELECT awa.enqueue_batch($1::jsonb)", &[&batch]).await.unwrap();
             client.execute("SELECT awa.enqueue('k', $1)", &[&args]).await.unwrap();
             client.execute("SELECT awa.enqueue_columns('{k}', ARRAY[$1::jsonb])", &[&args]).await.unwrap();
             let stored = format!("SELECT FROM {} WHERE args = $1", storage.table("ready_entries"));
@@ -121,7 +121,7 @@ async fn long_queue_names_work() {
             for letter in ["q", "ü", "🐘"] {
                 let batch = json!([{"kind": "k", "queue": letter.repeat(length)}]);
                 client
-                    .execute("SELECT awa.enqueue_batch($1)", &[&batch])
+                    .execute("SELECT awa.enqueue_batch($1::jsonb)", &[&batch])
                     .await
                     .unwrap_or_else(|e| panic!("{length} {letter}: {e:?}"));
                 client.execute("SELECT awa.enqueue('k', queue => $1)", &[&letter.repeat(length)]).await.unwrap();
@@ -171,7 +171,7 @@ async fn times_are_read_as_sql_reads_them() {
         client.batch_execute(session).await.unwrap();
         let read = "SELECT $1::text::timestamptz::text";
         let batch = json!([{"kind": "later", "run_at": text}, {"kind": "timed", "state": "available", "run_at": text}]);
-        let enqueued = client.query("SELECT awa.enqueue_batch($1)", &[&batch]).await;
+        let enqueued = client.query("SELECT awa.enqueue_batch($1::jsonb)", &[&batch]).await;
         match client.query_one(read, &[&text]).await {
             // In month-first styles there is no 13th month.
             Err(_) => assert_eq!(failure(enqueued).sqlstate, "22007", "{text}"),
@@ -197,7 +197,7 @@ async fn relative_times_are_those_of_the_transaction() {
     let client = Db::embedded().await.connect().await;
     client.batch_execute("BEGIN").await.unwrap();
     let batch = json!(["now", "today", "tomorrow", "yesterday allballs"].map(|text| json!({"kind": text, "run_at": text})));
-    client.execute("SELECT awa.enqueue_batch($1)", &[&batch]).await.unwrap();
+    client.execute("SELECT awa.enqueue_batch($1::jsonb)", &[&batch]).await.unwrap();
     let stored = "SELECT FROM awa_ingest.deferred_jobs WHERE run_at = kind::timestamptz";
     assert_eq!(count(&client, stored).await, 4);
 }

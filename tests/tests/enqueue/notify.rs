@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tokio_postgres::Client;
 
 async fn enqueue(client: &Client, batch: Value) {
-    client.execute("SELECT awa.enqueue_batch($1, 'skip')", &[&batch]).await.expect("awa.enqueue_batch");
+    client.execute("SELECT awa.enqueue_batch($1::jsonb, 'skip')", &[&batch]).await.expect("awa.enqueue_batch");
 }
 
 /// A session that listens on the channels of several queues.
@@ -62,7 +62,7 @@ async fn each_queue_with_ready_rows_is_woken_once() {
         assert_eq!(listener.heard().await, ["awa:", "awa:a", "awa:b", "awa:default", "awa:odd \"q\""], "{storage:?}");
 
         // Due already, but deferred: whoever promotes it wakes the worker. A time alone defers nothing.
-        enqueue(&client, json!([{"kind": "k", "queue": "a", "run_at": "1999-01-01"}, {"kind": "k", "queue": "b", "state": "available", "run_at": "2999-01-01"}])).await;
+        enqueue(&client, json!([{"kind": "k", "queue": "a", "run_at": "1999-01-01"}, {"kind": "k", "queue": "b", "state": "available", "run_at": "tomorrow"}])).await;
         assert_eq!(listener.heard().await, ["awa:b"], "{storage:?}");
         client.batch_execute("SELECT awa.enqueue('k'); SELECT awa.enqueue('k', run_at => now())").await.unwrap();
         client.batch_execute("SELECT awa.enqueue_columns('{k,k}', queue => '{a,b}')").await.unwrap();

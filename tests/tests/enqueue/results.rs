@@ -37,7 +37,7 @@ async fn rows_come_in_input_order_with_ascending_ids() {
     for storage in Storage::BOTH {
         let client = storage.db().await.connect().await;
         let batch: Value = (1..=1000).map(mixed).collect();
-        let rows = client.query("SELECT * FROM awa.enqueue_batch($1)", &[&batch]).await.unwrap();
+        let rows = client.query("SELECT * FROM awa.enqueue_batch($1::jsonb)", &[&batch]).await.unwrap();
         assert_eq!(rows[0].columns().iter().map(|c| c.name()).collect::<Vec<_>>(), ["ord", "job_id", "conflicts_with"]);
         let answer: Vec<Enqueued> = rows.into_iter().map(Enqueued::from).collect();
         let ids: Vec<i64> = answer.iter().map(|row| row.job_id.expect("enqueued")).collect();
@@ -62,12 +62,12 @@ async fn a_skipped_job_names_the_holder() {
     let job = |key: &str| json!({"kind": "k", "args": 0, "unique_key": key, "unique_states": "11111111"});
     for storage in Storage::BOTH {
         let client = storage.db().await.connect().await;
-        let holder =
-            client.query("SELECT * FROM awa.enqueue_batch($1)", &[&json!([job("aa")])]).await.unwrap()[0].get::<_, i64>("job_id");
+        let holder = client.query("SELECT * FROM awa.enqueue_batch($1::jsonb)", &[&json!([job("aa")])]).await.unwrap()[0]
+            .get::<_, i64>("job_id");
         let mut deferred = job("dd");
         deferred["run_at"] = json!("2030-01-01");
         let batch = json!([job("bb"), job("aa"), job("bb"), {"kind": "k", "args": 1}, deferred, job("dd"), job("bb")]);
-        let answer = client.query("SELECT * FROM awa.enqueue_batch($1, 'skip')", &[&batch]).await.unwrap();
+        let answer = client.query("SELECT * FROM awa.enqueue_batch($1::jsonb, 'skip')", &[&batch]).await.unwrap();
         let answer: Vec<Enqueued> = answer.into_iter().map(Enqueued::from).collect();
         let (first, fifth) = (answer[0].job_id, answer[4].job_id);
         let expected =
@@ -78,9 +78,9 @@ async fn a_skipped_job_names_the_holder() {
         assert_eq!(answer.iter().map(|row| row.ord).collect::<Vec<_>>(), (1..=7).collect::<Vec<_>>());
 
         let refused =
-            failure(client.query("SELECT * FROM awa.enqueue_batch($1)", &[&json!([job("ee"), job("ff"), job("ee")])]).await);
+            failure(client.query("SELECT * FROM awa.enqueue_batch($1::jsonb)", &[&json!([job("ee"), job("ff"), job("ee")])]).await);
         assert_eq!((refused.sqlstate.as_str(), refused.ordinal()), ("23505", Some(3)), "{refused:?}");
-        let refused = failure(client.query("SELECT * FROM awa.enqueue_batch($1)", &[&json!([job("ee"), job("aa")])]).await);
+        let refused = failure(client.query("SELECT * FROM awa.enqueue_batch($1::jsonb)", &[&json!([job("ee"), job("aa")])]).await);
         assert!(refused.detail.contains(&format!("the job with id {holder}.")), "the stored holder: {refused:?}");
     }
 }
@@ -180,7 +180,7 @@ async fn calls_nest() {
         );
         client.batch_execute(&setup).await.unwrap();
         let batch: Value = (0..20).map(|n| json!({"kind": if n % 2 == 0 { "first" } else { "other" }, "args": n % 6})).collect();
-        let answer = client.query("SELECT * FROM awa.enqueue_batch($1)", &[&batch]).await.unwrap();
+        let answer = client.query("SELECT * FROM awa.enqueue_batch($1::jsonb)", &[&batch]).await.unwrap();
         assert_eq!(answer.len(), 20);
         let kinds =
             rows(&client, &format!("(SELECT kind, count(*) FROM {} GROUP BY kind)", storage.table("ready_entries")), &[]).await;
@@ -200,8 +200,8 @@ async fn cursors_and_prepared_statements() {
         assert_eq!(query(&client, "FETCH ALL FROM c").await.len(), 97);
         assert_eq!(stored(&client, storage).await.len(), 100);
 
-        let batch = client.prepare("SELECT * FROM awa.enqueue_batch($1)").await.unwrap();
-        let columns = client.prepare("SELECT * FROM awa.enqueue_columns($1, $2)").await.unwrap();
+        let batch = client.prepare("SELECT * FROM awa.enqueue_batch($1::jsonb)").await.unwrap();
+        let columns = client.prepare("SELECT * FROM awa.enqueue_columns($1, $2::jsonb[])").await.unwrap();
         let single = client.prepare("SELECT awa.enqueue('k', $1)").await.unwrap();
         for number in 0..50i32 {
             if number == 25 {

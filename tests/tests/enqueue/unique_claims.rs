@@ -104,7 +104,8 @@ async fn only_the_bit_of_the_initial_state_claims() {
         for (n, (state, states, claims)) in cases.into_iter().enumerate() {
             let mut object = jobs::object(&unique_job(json!(n), UniqueOpts { states, ..Default::default() }));
             object["state"] = json!(state);
-            let id: i64 = client.query_one("SELECT job_id FROM awa.enqueue_batch($1)", &[&json!([object])]).await.unwrap().get(0);
+            let id: i64 =
+                client.query_one("SELECT job_id FROM awa.enqueue_batch($1::jsonb)", &[&json!([object])]).await.unwrap().get(0);
             let held = format!("(SELECT * FROM {} WHERE job_id = {id})", storage.table("job_unique_claims"));
             assert_eq!(rows(&client, &held, &[]).await.len(), usize::from(claims), "{state} {states:08b} {storage:?}");
         }

@@ -1,7 +1,10 @@
 //! Lanes and the ring: who makes them, who waits for whom, and which job goes where.
 
+mod behind;
+mod cancelled;
 mod concurrency;
 mod creation;
+mod gaps;
 mod isolation;
 mod locks;
 mod lost;

@@ -62,7 +62,7 @@ async fn jobs_go_to_the_lane_that_was_made() {
         let lanes = rows(&client, &storage.table("queue_enqueue_heads"), &[]).await;
         for queue in &names {
             let batch = json!([{"kind": "k", "queue": queue}, {"kind": "k", "queue": queue}]);
-            client.execute("SELECT awa.enqueue_batch($1)", &[&batch]).await.expect(queue);
+            client.execute("SELECT awa.enqueue_batch($1::jsonb)", &[&batch]).await.expect(queue);
         }
         assert_same_rows("lanes", &lanes, &rows(&client, &storage.table("queue_enqueue_heads"), &[]).await);
         let positions = format!(

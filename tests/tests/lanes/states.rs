@@ -43,7 +43,7 @@ async fn enqueue_many(client: &Client, queue: &str, count: usize, more: Value) {
         job
     };
     let batch: Value = (0..count).map(job).collect();
-    client.execute("SELECT FROM awa.enqueue_batch($1)", &[&batch]).await.expect(queue);
+    client.execute("SELECT FROM awa.enqueue_batch($1::jsonb)", &[&batch]).await.expect(queue);
 }
 
 /// Batches, single jobs, priorities, shards, stripes, given times, gaps of rolled back producers; deferred jobs wait elsewhere.
@@ -70,7 +70,7 @@ async fn waiting_jobs_are_counted_by_lane() {
         assert_counted(&client, storage, "a gap", 20).await;
         enqueue_many(&client, "mail", 7, json!({"run_at": "2090-01-01T00:00:00Z"})).await;
         assert_counted(&client, storage, "deferred jobs", 20).await;
-        enqueue_many(&client, "mail", 3, json!({"run_at": "2001-02-03T00:00:00Z", "state": "available"})).await;
+        enqueue_many(&client, "mail", 3, json!({"run_at": "yesterday", "state": "available"})).await;
         assert_counted(&client, storage, "jobs due long ago", 23).await;
         storage.shard(&client, "sharded", 4).await;
         for shard in 0..4 {

@@ -12,7 +12,7 @@ async fn provision(client: &Client, queue: &str) {
 /// Sends ten jobs, and returns the stored queues they went to.
 async fn send_ten(client: &Client, storage: Storage, queue: &str) -> Vec<Value> {
     let batch: Value = (0..10).map(|n| json!({"kind": queue, "queue": queue, "args": n})).collect();
-    client.execute("SELECT awa.enqueue_batch($1)", &[&batch]).await.expect(queue);
+    client.execute("SELECT awa.enqueue_batch($1::jsonb)", &[&batch]).await.expect(queue);
     let stored = format!("(SELECT queue FROM {} WHERE kind = '{queue}')", storage.table("ready_entries"));
     rows(client, &stored, &[]).await.into_iter().map(|row| row["queue"].clone()).collect()
 }

@@ -115,3 +115,42 @@ async fn spilling_leaves_no_temporary_files() {
     let complaints: Vec<String> = cluster.log().lines().filter(|line| line.contains("leak")).map(str::to_owned).collect();
     assert_eq!(complaints, Vec::<String>::new(), "the server found files that nobody had closed");
 }
+
+/// The text that a unique key is a hash of is never there as a whole, nor is a list of what is in it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_unique_key_of_large_args_needs_no_memory_of_their_size() {
+    let (_cluster, db) = database().await;
+    let source = "CREATE TABLE source (args jsonb); ALTER TABLE source ALTER args SET STORAGE external;
+        INSERT INTO source SELECT jsonb_agg(n % 10) FROM generate_series(1, 3000000) AS n";
+    db.connect().await.batch_execute(source).await.unwrap();
+    let mut peaks = Vec::new();
+    for uniqueness in ["false", "true"] {
+        let client = warm_connection(&db).await;
+        let call = format!("SELECT awa.enqueue('k', args, uniqueness => '{uniqueness}') FROM source");
+        client.batch_execute(&call).await.expect(&call);
+        peaks.push(peak(&client).await);
+    }
+    let size: i64 = db.connect().await.query_one("SELECT pg_column_size(args)::bigint FROM source", &[]).await.unwrap().get(0);
+    assert!(size > 30 * MIB && peaks[1] - peaks[0] < 8 * MIB, "{} MiB for {} MiB", (peaks[1] - peaks[0]) / MIB, size / MIB);
+}
+
+/// Args that are stored out of line or compressed are read one job's at a time.
+#[tokio::test(flavor = "multi_thread")]
+async fn adopting_large_jobs_stays_within_batch_memory() {
+    let (_cluster, db) = database().await;
+    let client = db.connect().await;
+    let fill = "INSERT INTO awa.ingest (kind, args) SELECT 'k', to_jsonb(repeat('x', 20000)) FROM generate_series(1, 5000)";
+    client.batch_execute(fill).await.expect(fill);
+    db.migrate_awa().await;
+    client.batch_execute("SELECT awa.storage_auto_finalize_if_fresh('awa')").await.unwrap();
+    let mut peaks = Vec::new();
+    for expected in [5000, 0] {
+        let client = db.connect().await;
+        client.batch_execute(&format!("SET awa_ingest.batch_memory = '{}kB'", BATCH_MEMORY / 1024)).await.unwrap();
+        let ready: i64 = client.query_one("SELECT ready FROM awa_ingest.adopt()", &[]).await.expect("adopt").get(0);
+        assert_eq!(ready, expected);
+        peaks.push(peak(&client).await);
+    }
+    let overhead = peaks[0] - peaks[1];
+    assert!(overhead < BATCH_MEMORY + CONSTANT + WORK_MEM, "{} MiB for 95 MiB of args", overhead / MIB);
+}

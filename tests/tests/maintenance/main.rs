@@ -12,4 +12,5 @@ mod prune;
 mod rings;
 mod run;
 mod stage;
+mod stalled;
 mod statistics;

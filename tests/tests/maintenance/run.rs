@@ -10,7 +10,7 @@ const RUNS: &str =
     "(SELECT task, relation, ring, slot, outcome, reason, rows, duration, sqlstate, error FROM awa_ingest.maintenance_runs)";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn there_are_two_tasks() {
+async fn there_are_three_tasks() {
     let stage = Stage::new().await;
     for task in ["'vacuum'", "''", "'Prune'", "'prune '", "NULL"] {
         let call = format!("SELECT * FROM awa_ingest.run_maintenance({task})");
@@ -62,7 +62,7 @@ async fn what_it_returns_is_recorded() {
     stage.play(ROWS, &["complete", "fail"]).await;
     stage.turn_all().await;
     for task in ["prune", "statistics"] {
-        stage.run("TRUNCATE awa_ingest.maintenance_runs").await;
+        stage.run("TRUNCATE awa_ingest.maintenance_records").await;
         let returned = rows(&stage.client, &format!("awa_ingest.run_maintenance('{task}')"), &[]).await;
         assert!(returned.len() > 3, "{returned:?}");
         assert_eq!(rows(&stage.client, RUNS, &[]).await, returned);
@@ -161,7 +161,7 @@ async fn it_has_the_callers_rights() {
     assert_eq!(failure(try_maintain(&session, "prune").await).sqlstate, "42501", "may not look for the storage");
     stage.run(&format!("GRANT ALL ON ALL TABLES IN SCHEMA awa TO {role}; REVOKE TRUNCATE ON awa.done_entries_0 FROM {role}")).await;
     assert_eq!(failure(try_maintain(&session, "prune").await).sqlstate, "42501", "may not record");
-    stage.run(&format!("GRANT SELECT, INSERT, UPDATE, DELETE ON awa_ingest.maintenance_runs TO {role}")).await;
+    stage.run(&format!("GRANT SELECT, INSERT, UPDATE, DELETE ON awa_ingest.maintenance_records TO {role}")).await;
     stage.run(&format!("GRANT SELECT ON ALL SEQUENCES IN SCHEMA awa TO {role}")).await;
     let steps = maintain(&session, "prune").await;
     assert_eq!(
@@ -199,8 +199,8 @@ async fn nothing_is_for_everybody() {
         "SELECT awa_ingest.analyze_relation('awa.ready_entries')",
         "SELECT FROM awa_ingest.ring_slots()",
         "SELECT FROM awa_ingest.rings",
-        "SELECT FROM awa_ingest.maintenance_runs",
-        "INSERT INTO awa_ingest.maintenance_runs (started_at, task, outcome, duration) VALUES (now(), 'prune', 'noop', '0')",
+        "SELECT FROM awa_ingest.maintenance_records",
+        "INSERT INTO awa_ingest.maintenance_records (started_at, task, outcome, duration) VALUES (now(), 'prune', 'noop', '0')",
         "SET awa_ingest.failed_retention = 0",
         "SET awa_ingest.clock_offset = 1",
         "SET awa_ingest.maintenance_history = 1",

@@ -37,6 +37,11 @@ impl Stage {
         Self::of(Db::on(cluster, Template::Awa).await, QueueStorageConfig::default(), "awa").await
     }
 
+    /// Where an ordinary role owns awa.
+    pub async fn of_a_role() -> Self {
+        Self::of(Db::awa_of_a_role().await.0, QueueStorageConfig::default(), "awa").await
+    }
+
     /// With the storage in another schema, and smaller rings.
     pub async fn elsewhere(schema: &'static str) -> Self {
         let config = config_of(schema);

@@ -2,7 +2,7 @@
 
 use awa_ingest_tests::{Db, Storage, assert_same_rows, jobs, rows};
 use awa_model::{InsertOpts, InsertParams, QueueStorage, QueueStorageConfig, UniqueOpts};
-use chrono::{DateTime, TimeZone, Utc};
+use chrono::{DateTime, TimeDelta, TimeZone, Utc};
 use serde_json::{Value, json};
 use tokio_postgres::Client;
 
@@ -182,15 +182,16 @@ async fn stripes_equal_awas() {
 async fn segments_break_where_run_at_changes() {
     let db = Db::awa().await;
     let client = db.connect().await;
-    let times = ["2020-01-01", "2020-01-01", "2020-01-02", "2020-01-01", "2020-01-01"];
+    let [first, second] = [2, 3].map(|days| (Utc::now() + TimeDelta::days(days)).date_naive().to_string());
+    let times = [&first, &first, &second, &first, &first];
     let batch: Value =
         times.iter().map(|day| json!({"kind": "k", "state": "available", "run_at": format!("{day}T00:00:00Z")})).collect();
-    client.query("SELECT * FROM awa.enqueue_batch($1)", &[&batch]).await.unwrap();
+    client.query("SELECT * FROM awa.enqueue_batch($1::jsonb)", &[&batch]).await.unwrap();
     let segments = "(SELECT first_lane_seq AS first, next_lane_seq AS next, first_run_at::date AS day FROM awa.ready_segments)";
     let expected = [
-        json!({"day": "2020-01-01", "first": 1, "next": 3}),
-        json!({"day": "2020-01-01", "first": 4, "next": 6}),
-        json!({"day": "2020-01-02", "first": 3, "next": 4}),
+        json!({"day": first, "first": 1, "next": 3}),
+        json!({"day": first, "first": 4, "next": 6}),
+        json!({"day": second, "first": 3, "next": 4}),
     ];
     assert_same_rows("segments", &expected, &rows(&client, segments, &[]).await);
 }

@@ -184,7 +184,10 @@ async fn it_works_jobs_that_start_as_retryable() {
     // Not long ago: awa 0.6.9 cannot claim a ready job that has been due for 23 days (its aging overflows a smallint).
     let due = server_time(&client).await - TimeDelta::hours(1);
     let job = |n: i32, state: &str| json!({"kind": "send", "queue": "mail", "state": state, "run_at": due, "args": {"n": n}});
-    client.query("SELECT * FROM awa.enqueue_batch($1)", &[&json!([job(0, "retryable"), job(1, "available")])]).await.unwrap();
+    client
+        .query("SELECT * FROM awa.enqueue_batch($1::jsonb)", &[&json!([job(0, "retryable"), job(1, "available")])])
+        .await
+        .unwrap();
     let deferred = client.query_one("SELECT state::text, run_at, args->'n' FROM awa.deferred_jobs", &[]).await.unwrap();
     assert_eq!((deferred.get(0), deferred.get(1), deferred.get(2)), ("retryable", due, json!(0)));
     let ready = client.query_one("SELECT run_at, args->'n' FROM awa.ready_entries", &[]).await.unwrap();

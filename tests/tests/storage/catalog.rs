@@ -72,8 +72,18 @@ async fn names_in_schema_awa_are_the_public_ones() {
     let names: Vec<Value> = functions(&db, "f.pronamespace = 'awa'::regnamespace").await;
     let bare = |name: &Value| name["name"].as_str().and_then(|n| n.split('(').next().map(str::to_owned));
     let names: Vec<String> = names.iter().filter_map(bare).collect();
-    let public =
-        ["enqueue", "enqueue_batch", "enqueue_columns", "enqueue_csv", "enqueue_csv", "last_ingest", "last_ingest_summary"];
+    let public = [
+        "enqueue",
+        "enqueue",
+        "enqueue_batch",
+        "enqueue_batch",
+        "enqueue_batch",
+        "enqueue_columns",
+        "enqueue_csv",
+        "enqueue_csv",
+        "last_ingest",
+        "last_ingest_summary",
+    ];
     assert_eq!(names, public.map(|name| format!("awa.{name}")));
     let relations = "(SELECT relname FROM pg_class WHERE relnamespace = 'awa'::regnamespace)";
     let relations = rows(&db.connect().await, relations, &[]).await;

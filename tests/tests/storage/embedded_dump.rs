@@ -89,7 +89,7 @@ fn some_jobs(round: i32) -> Value {
 }
 
 async fn enqueue(client: &Client, batch: &Value) -> Vec<(Option<i64>, Option<i64>)> {
-    let sql = "SELECT job_id, conflicts_with FROM awa.enqueue_batch($1, 'skip')";
+    let sql = "SELECT job_id, conflicts_with FROM awa.enqueue_batch($1::jsonb, 'skip')";
     let answer = client.query(sql, &[batch]).await.expect(sql);
     answer.iter().map(|row| (row.get(0), row.get(1))).collect()
 }

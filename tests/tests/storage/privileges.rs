@@ -105,7 +105,7 @@ const FORBIDDEN: [&str; 30] = [
     "SELECT args FROM {s}.ready_entries",
     "SELECT args FROM {s}.ready_entries_0",
     "SELECT args FROM {s}.deferred_jobs",
-    "SELECT FROM {s}.ready_segments",
+    "UPDATE {s}.ready_segments SET first_run_at = now()",
     "UPDATE {s}.ready_entries SET priority = 1",
     "UPDATE {s}.deferred_jobs SET priority = 1",
     "UPDATE {s}.job_unique_claims SET job_id = 1",
@@ -217,11 +217,11 @@ async fn each_right_is_checked() {
         ];
         for (right, object) in revocations {
             superuser.batch_execute(&format!("REVOKE {right} ON {object} FROM {role}")).await.unwrap();
-            let refused = failure(client.query("SELECT * FROM awa.enqueue_batch($1)", &[&everything]).await);
+            let refused = failure(client.query("SELECT * FROM awa.enqueue_batch($1::jsonb)", &[&everything]).await);
             assert_eq!(refused.sqlstate, "42501", "{right} on {object}, {storage:?}: {refused:?}");
             superuser.batch_execute(&format!("GRANT {right} ON {object} TO {role}")).await.unwrap();
         }
-        assert_eq!(client.query("SELECT * FROM awa.enqueue_batch($1)", &[&everything]).await.unwrap().len(), 2);
+        assert_eq!(client.query("SELECT * FROM awa.enqueue_batch($1::jsonb)", &[&everything]).await.unwrap().len(), 2);
         assert_eq!(rows(&superuser, &storage.table("job_unique_claims"), &[]).await.len(), 1);
     }
 }

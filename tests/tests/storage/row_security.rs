@@ -13,7 +13,7 @@ async fn clients(db: &Db) -> (Client, Client) {
 }
 
 async fn try_enqueue(client: &Client, batch: &Value) -> Result<u64, tokio_postgres::Error> {
-    client.execute("SELECT awa.enqueue_batch($1)", &[batch]).await
+    client.execute("SELECT awa.enqueue_batch($1::jsonb)", &[batch]).await
 }
 
 async fn refused(client: &Client, batch: &Value) -> Failure {

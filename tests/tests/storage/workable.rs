@@ -1,7 +1,10 @@
 //! awa 0.6.9 takes jobs into its storage that its workers then fail on, with all jobs behind them: those are refused, and a real
 //! worker works what is let through at the borders.
 
+use std::time::Duration;
+
 use awa_ingest_tests::{DEADLINE, Db, Storage, Worker, failure, rows, wait_until};
+use awa_model::admin;
 use chrono::{TimeDelta, Utc};
 use serde_json::Value;
 use tokio::task::JoinSet;
@@ -50,15 +53,31 @@ fn unreadable() -> Vec<(String, &'static str)> {
     for metadata in [objects(127), objects(4000), format!(r#"{{"m": {}}}"#, arrays(126))] {
         jobs.push((with("metadata", &metadata), "54000"));
     }
-    jobs.push((with("run_at", r#""-infinity""#), "22008"));
+    for run_at in UNREADABLE_TIMES {
+        jobs.push((with("run_at", &format!("\"{run_at}\"")), "22008"));
+    }
     jobs
+}
+
+/// What chrono, by which awa reads times, does not have.
+const UNREADABLE_TIMES: [&str; 4] = ["-infinity", "infinity", "262143-01-01 00:00:00+00", "294276-12-31"];
+
+/// The last time that it has.
+const LAST_TIME: &str = "262142-12-31T23:59:59.999999Z";
+
+/// Times of available jobs so far from now that awa's claim function cannot reckon an age.
+fn far_times() -> Vec<String> {
+    let beyond = TimeDelta::days(22) + TimeDelta::minutes(1);
+    let mut times: Vec<_> = ["epoch", "4714-11-24 BC", LAST_TIME].map(str::to_owned).to_vec();
+    times.extend([from_now(-beyond), from_now(beyond)]);
+    times
 }
 
 /// Times that only job objects can combine with a state.
 fn untimely() -> Vec<String> {
-    let mut jobs: Vec<_> = ["scheduled", "retryable", "available"].iter().map(|state| in_state(state, "-infinity")).collect();
-    jobs.push(in_state("available", "infinity"));
-    jobs
+    let times =
+        UNREADABLE_TIMES.into_iter().flat_map(|time| ["scheduled", "retryable", "available"].map(|state| in_state(state, time)));
+    times.chain(far_times().iter().map(|time| in_state("available", time))).collect()
 }
 
 /// What awa reads, but only just, and no more than just.
@@ -75,7 +94,8 @@ fn borders() -> Vec<String> {
         in_state("available", &from_now(within)),
         in_state("scheduled", "1900-01-01"),
         in_state("retryable", "epoch"),
-        in_state("scheduled", "infinity"),
+        in_state("scheduled", "4714-11-24 BC"),
+        in_state("scheduled", LAST_TIME),
     ]
 }
 
@@ -149,7 +169,7 @@ async fn assert_worked(db: &Db, job: &str) {
     let (plain, due) = (with("args", "2"), with("run_at", r#""yesterday""#));
     let batch = format!("[{job}, {plain}, {due}]");
     client.execute("SELECT awa.enqueue_batch($1::text::jsonb)", &[&batch]).await.expect("readable jobs");
-    let never_due = job.contains(r#""infinity""#);
+    let never_due = job.contains(LAST_TIME);
     let expected = if never_due { 2 } else { 3 };
 
     let worker = Worker::builder().queue("default").kind("k").start(db).await;
@@ -158,26 +178,76 @@ async fn assert_worked(db: &Db, job: &str) {
     assert!(drained.is_ok(), "{:?} were worked of {job:.120}", worker.seen().iter().map(|job| job.id).collect::<Vec<_>>());
     assert_eq!(worker.stop().await.len(), expected, "each once, {job:.120}");
     assert_eq!(rows(&client, "awa.deferred_jobs", &[]).await.len(), usize::from(never_due), "{job:.120}");
+    let listed = admin::list_jobs(&db.pool().await, &Default::default()).await;
+    assert_eq!(listed.expect("awa's list").len(), 3, "{job:.120}");
 }
 
-/// Warnings in the server's log about the time of this job, which is taken. Lines name their database: other tests are warned, too.
+/// The proof for what is refused: put there by awa's own function, such a job keeps the whole queue from being claimed.
+#[tokio::test(flavor = "multi_thread")]
+async fn far_times_stop_awas_workers() {
+    // A smallint has no more minutes. What is refused begins a little earlier: a job needs some time until it is claimed.
+    let beyond = TimeDelta::minutes(i64::from(i16::MAX) + 2);
+    for time in [&*from_now(-beyond), &from_now(beyond), "epoch", "4714-11-24 BC", LAST_TIME] {
+        assert_stops(time).await;
+    }
+}
+
+async fn assert_stops(time: &str) {
+    let db = Db::awa().await;
+    let client = db.connect().await;
+    let both = format!("SELECT awa.insert_job_compat('good', p_run_at => '{time}'), awa.insert_job_compat('good')");
+    client.batch_execute(&both).await.expect(&both);
+    let worker = Worker::builder().queue("default").kind("good").start(&db).await;
+    // Lines name their database: other tests fail there, too.
+    let ours = format!("] {} ERROR:  smallint out of range", db.name());
+    let fails = async {
+        while db.cluster().log().matches(&ours).count() < 2 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    assert!(timeout(DEADLINE, fails).await.is_ok(), "{time}: no claim fails");
+    assert_eq!(worker.stop().await.len(), 0, "{time}");
+}
+
+/// The same for deferred jobs: awa's clients panic where they list, get or cancel them.
+#[tokio::test(flavor = "multi_thread")]
+async fn unreadable_times_panic_awas_clients() {
+    for time in UNREADABLE_TIMES {
+        let db = Db::awa().await;
+        let client = db.connect().await;
+        let put = format!("SELECT (awa.insert_job_compat('k', p_state => 'scheduled', p_run_at => '{time}')).id");
+        let id: i64 = client.query_one(&put, &[]).await.expect(&put).get(0);
+        let (list, get, cancel) = (db.pool().await, db.pool().await, db.pool().await);
+        let attempts = [
+            tokio::spawn(async move { admin::list_jobs(&list, &Default::default()).await.map(drop) }),
+            tokio::spawn(async move { admin::get_job(&get, id).await.map(drop) }),
+            tokio::spawn(async move { admin::cancel(&cancel, id).await.map(drop) }),
+        ];
+        for attempt in attempts {
+            assert!(attempt.await.is_err_and(|error| error.is_panic()), "{time}");
+        }
+    }
+}
+
+/// Warnings in the server's log about this job, which is taken. Lines name their database: other tests are warned, too.
 async fn warnings(db: &Db, client: &Client, job: &str) -> usize {
     let ours = format!("] {} WARNING:", db.name());
-    let count = || db.cluster().log().lines().filter(|l| l.contains(&ours) && l.contains("more than 22 days from now")).count();
+    let count = || db.cluster().log().lines().filter(|l| l.contains(&ours) && l.contains("available jobs have a run_at")).count();
     let before = count();
     client.execute(BATCH_PLAIN, &[&job]).await.unwrap_or_else(|error| panic!("{job}: {error:?}"));
     count() - before
 }
 
-/// awa's own functions take such jobs too, so they are only warned of.
+/// An available job does not wait for its time.
 #[tokio::test]
-async fn far_times_of_available_jobs_are_warned_of() {
+async fn available_jobs_with_a_later_time_are_warned_of() {
     let db = Storage::Attached.db().await;
     let client = db.connect().await;
-    let beyond = TimeDelta::days(22) + TimeDelta::minutes(1);
-    for run_at in [&from_now(-beyond), &from_now(beyond), "epoch", "4714-11-24 BC", "294276-12-31"] {
-        assert_eq!(warnings(&db, &client, &in_state("available", run_at)).await, 1, "{run_at}");
-        assert_eq!(warnings(&db, &client, &in_state("scheduled", run_at)).await, 0, "{run_at}");
+    for (time, warned) in
+        [(from_now(TimeDelta::days(21)), 1), (from_now(TimeDelta::hours(1)), 1), (from_now(TimeDelta::days(-21)), 0)]
+    {
+        assert_eq!(warnings(&db, &client, &in_state("available", &time)).await, warned, "{time}");
+        assert_eq!(warnings(&db, &client, &in_state("scheduled", &time)).await, 0, "{time}");
     }
-    assert_eq!(warnings(&db, &client, &in_state("available", &from_now(TimeDelta::days(21)))).await, 0);
+    assert_eq!(warnings(&db, &client, r#"{"kind": "k"}"#).await, 0);
 }

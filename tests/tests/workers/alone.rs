@@ -61,6 +61,19 @@ async fn it_steps_aside_for_a_copy_and_comes_back() {
 }
 
 #[tokio::test]
+async fn it_leaves_a_template_and_comes_back() {
+    let db = Db::on(server(), Template::Embedded).await;
+    let client = db.connect().await;
+    let pid = start(&client).await.expect("a process");
+    worker(&client).await;
+    run(&client, &[&format!("ALTER DATABASE {} IS_TEMPLATE true", db.name())]).await;
+    wait_until_gone(&client, pid).await;
+    assert_eq!(failure(client.execute("SELECT awa_ingest.start_worker()", &[]).await).sqlstate, "55000");
+    run(&client, &[&format!("ALTER DATABASE {} IS_TEMPLATE false", db.name())]).await;
+    worker_other_than(&client, pid).await;
+}
+
+#[tokio::test]
 async fn it_lets_its_database_be_dropped_and_ends() {
     let db = Db::on(server(), Template::Embedded).await;
     let client = db.connect().await;

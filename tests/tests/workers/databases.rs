@@ -1,6 +1,6 @@
 //! What others do with a database that has a worker: they never wait for it longer than a moment.
 
-use awa_ingest_tests::{Db, Template, wait_until, within};
+use awa_ingest_tests::{Db, Template, failure, wait_until, within};
 
 use crate::support::{another, leave, preloaded, run, wait_until_gone, worker, worker_other_than};
 
@@ -70,6 +70,35 @@ async fn templates_are_left_alone() {
     let row = admin.query_one(&served(db.name()), &[]).await.expect("pg_stat_activity");
     assert!(!row.get::<_, bool>(0));
     run(&admin, &[&format!("ALTER DATABASE {} IS_TEMPLATE false", db.name())]).await;
+}
+
+/// A database that becomes a template can be copied without a wait, and has its worker again when it is none any more.
+#[tokio::test]
+async fn a_worker_leaves_a_database_that_became_a_template() {
+    let db = Db::on(preloaded(), Template::Embedded).await;
+    let (client, admin) = (db.connect().await, another(&db).await);
+    let pid = worker(&client).await;
+    run(&admin, &[&format!("ALTER DATABASE {} IS_TEMPLATE true", db.name())]).await;
+    wait_until_gone(&admin, pid).await;
+    let refused = failure(client.execute("SELECT awa_ingest.start_worker()", &[]).await);
+    assert_eq!(refused.sqlstate, "55000");
+    leave(client, &admin).await;
+    run(&admin, &[&format!("CREATE DATABASE {0}_copy TEMPLATE {0}", db.name())]).await;
+    let here = format!("SELECT FROM pg_stat_activity WHERE datname = '{}' AND backend_type LIKE 'awa_ingest%'", db.name());
+    assert!(admin.query_opt(&here, &[]).await.expect(&here).is_none());
+    run(&admin, &[&format!("ALTER DATABASE {} IS_TEMPLATE false", db.name())]).await;
+    worker(&db.connect().await).await;
+}
+
+#[tokio::test]
+async fn a_worker_leaves_a_database_that_takes_no_connections() {
+    let db = Db::on(preloaded(), Template::Embedded).await;
+    let (client, admin) = (db.connect().await, another(&db).await);
+    let pid = worker(&client).await;
+    run(&admin, &[&format!("ALTER DATABASE {} ALLOW_CONNECTIONS false", db.name())]).await;
+    wait_until_gone(&admin, pid).await;
+    run(&admin, &[&format!("ALTER DATABASE {} ALLOW_CONNECTIONS true", db.name())]).await;
+    worker(&db.connect().await).await;
 }
 
 #[tokio::test]

@@ -156,34 +156,45 @@ async fn start_and_stop_are_for_those_who_may() {
 }
 
 #[tokio::test]
-async fn without_a_free_slot_the_launcher_says_so_once_and_goes_on() {
+async fn without_a_free_slot_the_launcher_names_every_database_once_and_goes_on() {
     let cluster = Cluster::start(&[
         ("shared_preload_libraries", "awa_ingest"),
         ("max_worker_processes", "2"),
         ("max_logical_replication_workers", "0"),
     ]);
-    let (one, two) = (Db::on(cluster.clone(), Template::Bare).await, Db::on(cluster.clone(), Template::Bare).await);
-    let (first, second) = (one.connect().await, two.connect().await);
-    run(&first, &["CREATE EXTENSION awa_ingest"]).await;
-    run(&second, &["CREATE EXTENSION awa_ingest"]).await;
+    let mut dbs = Vec::new();
+    for _ in 0..3 {
+        let db = Db::on(cluster.clone(), Template::Bare).await;
+        let client = db.connect().await;
+        run(&client, &["CREATE EXTENSION awa_ingest"]).await;
+        dbs.push((db, client));
+    }
+    let observer = &dbs[0].1;
     // The launcher has one slot, a worker of whichever database the other.
-    wait_until(&first, "SELECT count(*) = 2 FROM awa_ingest.workers").await;
-    let complaint = "no free slot for the maintenance worker";
-    within("the complaint", async {
-        while !cluster.log().contains(complaint) {
+    wait_until(observer, "SELECT count(*) = 2 FROM awa_ingest.workers").await;
+    let complaint = "no free slot for the maintenance workers of databases";
+    let named = |db: &Db| {
+        let (log, name) = (cluster.log(), format!("\"{}\"", db.name()));
+        log.lines().filter(|line| line.contains(complaint) && line.contains(&name)).count()
+    };
+    let (mut served, mut unserved) = (Vec::new(), Vec::new());
+    for side in &dbs {
+        if has_worker(&side.1).await { served.push(side) } else { unserved.push(side) }
+    }
+    within("the complaints", async {
+        while unserved.iter().any(|(db, _)| named(db) == 0) {
             tokio::task::yield_now().await;
         }
     })
     .await;
-    assert_eq!(cluster.log().matches(complaint).count(), 1);
-    for client in [&first, &second] {
-        if has_worker(client).await {
-            run(client, &["SELECT awa_ingest.stop_worker()"]).await;
-            break;
-        }
-    }
-    // The other one's turn.
-    wait_until(&first, "SELECT count(*) = 2 FROM awa_ingest.workers").await;
+    // A start that cannot be is refused, and is no start.
+    let refused = failure(unserved[0].1.execute("SELECT awa_ingest.start_worker()", &[]).await);
+    assert_eq!(refused.sqlstate, "53400");
+    assert!(refused.hint.contains("max_worker_processes"), "{refused:?}");
+    assert!(unserved.iter().all(|(db, _)| named(db) == 1), "{}", cluster.log());
+    run(&served[0].1, &["SELECT awa_ingest.stop_worker()"]).await;
+    // Another one's turn.
+    wait_until(observer, "SELECT count(*) = 2 FROM awa_ingest.workers").await;
 }
 
 /// A worker that is getting up finds that it was stopped meanwhile, or is stopped by its process.

@@ -4,6 +4,7 @@ mod alone;
 mod crash;
 mod databases;
 mod errors;
+mod lanes;
 mod launcher;
 mod prune;
 mod quiet;

@@ -4,7 +4,7 @@ use awa_ingest_tests::{Db, Template, wait_until, within};
 
 use crate::support::{preloaded_with, rotate, run, wait_for_run, wait_for_statistics, worker};
 
-const COMPLAINT: &str = "cannot write to awa_ingest.maintenance_runs";
+const COMPLAINT: &str = "cannot write to awa_ingest.maintenance_records";
 
 #[tokio::test]
 async fn a_record_that_is_locked_holds_up_neither_awa_nor_the_worker() {
@@ -14,9 +14,10 @@ async fn a_record_that_is_locked_holds_up_neither_awa_nor_the_worker() {
     wait_for_statistics(&client).await;
     wait_for_run(&client, "ring = 'queue' AND outcome = 'noop'").await;
     let pid = worker(&client).await;
-    for lock in
-        ["SELECT FROM awa_ingest.maintenance_runs FOR UPDATE", "LOCK TABLE awa_ingest.maintenance_runs IN ACCESS EXCLUSIVE MODE"]
-    {
+    for lock in [
+        "SELECT FROM awa_ingest.maintenance_records FOR UPDATE",
+        "LOCK TABLE awa_ingest.maintenance_records IN ACCESS EXCLUSIVE MODE",
+    ] {
         holder.batch_execute(&format!("BEGIN; {lock}")).await.expect(lock);
         // Something to prune in the oldest slot, which nothing else needs.
         run(&client, &["INSERT INTO awa.ready_tombstones (ready_slot, ready_generation, queue, priority, lane_seq, job_id)

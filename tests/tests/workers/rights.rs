@@ -1,8 +1,8 @@
 //! A worker is the extension's owner, a superuser, but does its work as the storage's owner, whose code it runs.
 
-use awa_ingest_tests::{Cluster, Db, Template, wait_until, within};
+use awa_ingest_tests::{Cluster, Db, Template, failure, wait_until, within};
 
-use crate::support::{make_gate, run, wait_for_run, worker};
+use crate::support::{make_gate, run, wait_for_run, wait_until_gone, worker};
 
 async fn with_worker() -> (Db, String, tokio_postgres::Client) {
     let (db, owner) = Db::awa_of_a_role().await;
@@ -168,23 +168,30 @@ async fn an_owner_who_is_no_superuser_has_no_worker() {
     let client = db.connect().await;
     run(&client, &["CREATE ROLE dba SUPERUSER LOGIN"]).await;
     run(&db.connect_as("dba").await, &["CREATE EXTENSION awa_ingest"]).await;
+    run(&client, &["SELECT awa_ingest.start_worker()"]).await;
+    let pid = worker(&client).await;
     run(&client, &["ALTER ROLE dba NOSUPERUSER"]).await;
     run(
         &db.connect_as("dba").await,
         &[
             "CREATE FUNCTION awa_ingest.rise() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
                 SET SESSION AUTHORIZATION postgres; ALTER ROLE dba SUPERUSER; RETURN NEW; END $$",
-            "CREATE TRIGGER rise BEFORE INSERT ON awa_ingest.maintenance_runs FOR EACH ROW EXECUTE FUNCTION awa_ingest.rise()",
+            "CREATE TRIGGER rise BEFORE INSERT ON awa_ingest.maintenance_records FOR EACH ROW EXECUTE FUNCTION awa_ingest.rise()",
         ],
     )
     .await;
-    run(&client, &["SELECT awa_ingest.start_worker()"]).await;
+    // The worker leaves, and the next one finds that it may not.
+    wait_until_gone(&client, pid).await;
+    let word = format!("the owner of the extension in database \"{}\" is no superuser", db.name());
     within("the worker's word", async {
-        while !cluster.log().contains("is no superuser") {
+        while !cluster.log().contains(&word) {
             tokio::task::yield_now().await;
         }
     })
     .await;
+    let refused = failure(client.execute("SELECT awa_ingest.start_worker()", &[]).await);
+    assert_eq!(refused.sqlstate, "55000");
+    assert!(refused.message.contains("no superuser") && refused.hint.contains("superuser again"), "{refused:?}");
     wait_until(&client, "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type LIKE 'awa_ingest%'").await;
     assert!(!client.query_one("SELECT rolsuper FROM pg_roles WHERE rolname = 'dba'", &[]).await.expect("dba").get::<_, bool>(0));
 }
@@ -198,7 +205,7 @@ async fn triggers_of_the_record_run_as_its_owner() {
         &client,
         &[
             &format!("GRANT USAGE, CREATE ON SCHEMA awa_ingest TO {owner}"),
-            &format!("ALTER TABLE awa_ingest.maintenance_runs OWNER TO {owner}"),
+            &format!("ALTER TABLE awa_ingest.maintenance_records OWNER TO {owner}"),
         ],
     )
     .await;
@@ -208,7 +215,7 @@ async fn triggers_of_the_record_run_as_its_owner() {
             "CREATE TABLE awa_ingest.seen (who text)",
             "CREATE FUNCTION awa_ingest.tell() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
                 INSERT INTO awa_ingest.seen VALUES (current_user); RETURN NEW; END $$",
-            "CREATE TRIGGER tell BEFORE INSERT ON awa_ingest.maintenance_runs FOR EACH ROW EXECUTE FUNCTION awa_ingest.tell()",
+            "CREATE TRIGGER tell BEFORE INSERT ON awa_ingest.maintenance_records FOR EACH ROW EXECUTE FUNCTION awa_ingest.tell()",
         ],
     )
     .await;

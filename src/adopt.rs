@@ -1,6 +1,7 @@
 //! `awa_ingest.adopt()`: moves the jobs that wait in the embedded storage into awa's.
 #![allow(unsafe_code)]
 
+use crate::authority;
 use crate::datum;
 use crate::entry::Call;
 use crate::functions::on_conflict;
@@ -9,10 +10,10 @@ use crate::memory::RowMemory;
 use crate::results::{self, Results};
 use crate::server;
 use crate::settings;
-use crate::spi::{self, Rows, Session, View, argument};
+use crate::spi::{self, Rows, Session, argument};
 use crate::spool::{Column, Store};
 use crate::statements::{Statement, Target};
-use crate::storage::{Engine, Mode, Storage, Version};
+use crate::storage::{Engine, Mode};
 use awa_ingest_core::error::{Error, Fault, Result};
 use awa_ingest_core::job::{Draft, RunAt};
 use awa_ingest_core::jsonb::Value;
@@ -39,11 +40,14 @@ pub fn adopt(call: &Call) -> Result<Option<Datum>> {
 
 /// Returns how many jobs became ready and deferred ones of awa, and how many stay.
 fn move_all(session: &Session, on_conflict: OnConflict) -> Result<[i64; 3]> {
-    if Storage::resolve(session, View::Caller, Version::Checked)?.mode != Mode::Attached {
+    let storage = authority::resolve_to_read(session)?;
+    if storage.mode != Mode::Attached {
         return Err(Error::NoAwa);
     }
+    // What is read is the caller's; what is written there may be the code of another role.
+    let writer = authority::writer(&storage)?;
     session.run(Statement::LockEmbedded, &Target::none(), &[]);
-    let mut ingest = Ingest::new(on_conflict, Left::new())?.uncounted();
+    let mut ingest = authority::act_as_if(writer, || Ingest::new(on_conflict, Left::new()))?.uncounted();
     let mut adopted = Store::new(c"awa_ingest_adopted", &ADOPTED, settings::segment_memory());
     let mut waiting = session.open(Statement::Waiting, &Target::none(), &[argument(ingest.storage().ids()?)]);
     let (mut ord, mut stale) = (0, 0);
@@ -51,12 +55,14 @@ fn move_all(session: &Session, on_conflict: OnConflict) -> Result<[i64; 3]> {
     let mut memory = RowMemory::new();
     loop {
         let read = waiting.fetch(|rows| -> Result<usize> {
-            for row in 0..rows.count {
-                ord += 1;
-                adopted.put([Some(Datum::from(ord)), rows.get::<i64>(row, 0).into_datum()]);
-                stale += u64::from(memory.of_row(|| add(&mut ingest, rows, row))?);
-            }
-            Ok(rows.count)
+            authority::act_as_if(writer, || {
+                for row in 0..rows.count {
+                    ord += 1;
+                    adopted.put([Some(Datum::from(ord)), rows.get::<i64>(row, 0).into_datum()]);
+                    stale += u64::from(memory.of_row(|| add(&mut ingest, rows, row))?);
+                }
+                Ok(rows.count)
+            })
         })?;
         if read == 0 {
             break;
@@ -69,7 +75,7 @@ fn move_all(session: &Session, on_conflict: OnConflict) -> Result<[i64; 3]> {
             "{stale} available jobs were due more than 22 days from now: they are due now, since awa cannot reckon their age"
         );
     }
-    let (left, summary) = ingest.finish()?;
+    let (left, summary) = authority::act_as_if(writer, || ingest.finish())?;
     remove(session, &adopted, &left);
     let (skipped, deferred) = (left.count, summary.deferred as i64);
     adopted.close();

@@ -1,11 +1,11 @@
 //! `awa_ingest.attach()` and `detach()`: this extension's function in the place of awa's `insert_job_compat`, and back.
 
-use crate::authority::{self, act_as};
+use crate::authority;
 use crate::entry::Call;
 use crate::lanes;
 use crate::spi::{self, Rows, Session, View, argument};
 use crate::statements::{Statement, Target};
-use crate::storage::{AwaEngine, KNOWN_VERSION, Version};
+use crate::storage::{AwaEngine, KNOWN_VERSION};
 use awa_ingest_core::error::{Error, Result};
 use pgrx::pg_sys::Datum;
 
@@ -69,8 +69,25 @@ impl Function {
 
 /// The definition that was saved when the function was replaced. Read as the extension's owner, whose table it is.
 pub fn original(session: &Session) -> Result<Option<String>> {
-    let read = || session.query(Statement::Original, &Target::none(), &[], View::Latest, Rows::first);
-    Ok(act_as(authority::of_extension(session)?, read))
+    check_originals(session)?;
+    authority::act_as_extension(session, || session.query(Statement::Original, &Target::none(), &[], View::Latest, Rows::first))
+}
+
+/// What is read there is run as the extension's owner: nobody else may own the table.
+fn check_originals(session: &Session) -> Result<()> {
+    match authority::of_own(&["originals"])? == authority::of_extension(session)? {
+        true => Ok(()),
+        false => Err(Error::MixedOwners("Table awa_ingest.originals does not belong to the extension's owner.".into())),
+    }
+}
+
+/// Functions of the extension's schema that [`CREATE`] makes belong to the extension's owner: another role's would be replaced, and
+/// stay its own.
+fn check_created(session: &Session) -> Result<()> {
+    match session.query(Statement::ForeignFunction, &Target::none(), &[], View::Latest, Rows::first::<String>) {
+        None => Ok(()),
+        Some(function) => Err(Error::MixedOwners(format!("Function {function} does not belong to the extension's owner."))),
+    }
 }
 
 /// `awa_ingest.attach`: replaces the body of `awa.insert_job_compat`, and creates the functions that return rows of `awa.jobs`. Does nothing
@@ -80,7 +97,7 @@ pub fn original(session: &Session) -> Result<Option<String>> {
 pub fn attach(_call: &Call) -> Result<Option<Datum>> {
     spi::connect(|session| {
         lanes::lock_number(MIGRATIONS);
-        let awa = AwaEngine::look_up(session, View::Latest, Version::IfReadable)?.ok_or(Error::NoAwa)?;
+        let awa = authority::engine(session, View::Latest)?.ok_or(Error::NoAwa)?;
         if awa.version != Some(KNOWN_VERSION) {
             return Err(Error::UnknownFunction(format!("awa's schema has version {}", awa.version.unwrap_or_default())));
         }
@@ -92,13 +109,15 @@ pub fn attach(_call: &Call) -> Result<Option<Datum>> {
             _ => {}
         }
         // Its owner may not create functions in C, and need not: this one is trusted, and all that it is made of was just looked at.
-        act_as(authority::of_extension(session)?, || {
+        check_originals(session)?;
+        authority::act_as_extension(session, || {
             if function.body == Body::Awas {
                 session.run(Statement::SaveOriginal, &Target::none(), &[argument(function.definition)]);
             }
             session.run_once(REPLACE);
             session.run_once(CREATE);
-        });
+        })?;
+        check_created(session)?;
         Ok(None)
     })
 }
@@ -133,13 +152,13 @@ pub fn detach(_call: &Call) -> Result<Option<Datum>> {
         if replaced && original.is_none() {
             return Err(Error::NothingSaved);
         }
-        act_as(authority::of_extension(session)?, || {
+        authority::act_as_extension(session, || {
             if let Some(original) = original.filter(|_| replaced) {
                 session.run_once(&original);
             }
             session.run_once(DROP);
             session.run(Statement::ForgetOriginal, &Target::none(), &[]);
-        });
+        })?;
         Ok(None)
     })
 }

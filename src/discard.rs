@@ -1,10 +1,11 @@
 //! `awa_ingest.discard` and `discard_queue`: remove jobs that wait in the embedded storage, with all that belongs to them.
 
+use crate::authority;
 use crate::catalog::QueueCatalog;
 use crate::entry::Call;
 use crate::spi::{self, Argument, Rows, View, argument};
 use crate::statements::{Statement, Target};
-use crate::storage::{Mode, Storage, Version};
+use crate::storage::{Mode, Storage};
 use awa_ingest_core::error::{Error, Result};
 use awa_ingest_core::route::Catalog;
 use pgrx::IntoDatum;
@@ -27,7 +28,7 @@ pub fn discard_queue(call: &Call) -> Result<Option<Datum>> {
 
 /// Ids of awa's jobs are another sequence's: one that is meant for awa must not hit a job that was left in the embedded storage.
 fn own_storage() -> Result<Storage> {
-    let storage = spi::connect(|session| Storage::resolve(session, View::Caller, Version::Checked))?;
+    let storage = spi::connect(authority::resolve_to_read)?;
     if storage.mode == Mode::Embedded { Ok(storage) } else { Err(Error::AwasJobs) }
 }
 

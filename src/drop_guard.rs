@@ -58,7 +58,7 @@ fn check(dropped: Dropped) -> Result<()> {
     if dropped != Dropped::Awa && is_standing_in() {
         return Err(Error::StillAttached);
     }
-    if settings::allow_drop() || !has_undelivered() { Ok(()) } else { Err(Error::UndeliveredJobs) }
+    if settings::allow_drop() || !has_undelivered()? { Ok(()) } else { Err(Error::UndeliveredJobs) }
 }
 
 /// Locks every table and sequence of the extension as DROP does, in the order of writers.
@@ -77,9 +77,9 @@ fn is_standing_in() -> bool {
 
 /// Read as the storage's owner: who drops a schema that holds a part of the extension need have no right to see jobs. Read with a new snapshot,
 /// which at every isolation level shows what producers committed before they were locked out.
-fn has_undelivered() -> bool {
-    let ask = || ask(Statement::Undelivered, &[], View::Latest);
-    spi::connect(authority::of_embedded).map_or_else(|_| ask(), |owner| act_as(owner, ask))
+fn has_undelivered() -> Result<bool> {
+    let owner = authority::of_own(&["ready_entries", "deferred_jobs"])?;
+    Ok(act_as(owner, || ask(Statement::Undelivered, &[], View::Latest)))
 }
 
 fn ask(statement: Statement, arguments: &[Argument], view: View) -> bool {

@@ -1,6 +1,7 @@
 //! Sequences that are behind what they handed out: those of lanes, and the one of job ids. Found, listed, and moved forward, never back.
 #![allow(unsafe_code)]
 
+use crate::authority::{self, Touched};
 use crate::lane_cursors::{self, LaneCursors};
 use crate::results::ResultRows;
 use crate::spi::{Rows, Session, View, argument};
@@ -108,6 +109,28 @@ fn last_id(storage: &Storage) -> Statement {
     }
 }
 
+/// What a look at all sequences reads.
+pub fn touched(storage: &Storage) -> Touched {
+    match (storage.engine, storage.mode) {
+        (Engine::Canonical, _) => Touched::tables(&["jobs_hot", "scheduled_jobs"]),
+        (Engine::QueueStorage, Mode::Attached) => Touched::tables(&[
+            "queue_enqueue_heads",
+            "queue_claim_heads",
+            "ready_segments",
+            "ready_entries",
+            "deferred_jobs",
+            "leases",
+            "lease_claims",
+            "lease_claim_closures",
+            "done_entries",
+            "dlq_entries",
+        ]),
+        (Engine::QueueStorage, Mode::Embedded) => {
+            Touched::tables(&["queue_enqueue_heads", "queue_claim_heads", "ready_segments", "ready_entries", "deferred_jobs"])
+        }
+    }
+}
+
 /// The tables that the statement reads.
 fn tables_of_ids(storage: &Storage) -> &'static [&'static str] {
     match (storage.engine, storage.mode) {
@@ -165,7 +188,7 @@ pub fn repair(session: &Session, storage: &Storage, name: &str) -> Result<bool> 
     } else {
         lanes::lock(&lanes::lock_name(storage, name));
     }
-    let damaged = of_sequence(session, storage, name);
+    let damaged = authority::read(storage, touched(storage), || of_sequence(session, storage, name))?;
     if let Some(damaged) = &damaged {
         sequence::set(damaged.oid, damaged.used - 1);
     }

@@ -1,12 +1,14 @@
 //! Lane sequences that one role can use and another cannot, and those that are behind: found, and repaired.
 
+use crate::authority::{self, Touched};
 use crate::entry::Call;
 use crate::lane_damage;
+use crate::positions;
 use crate::sequence;
 use crate::server;
 use crate::spi::{self, Argument, Rows, Session, View, argument};
 use crate::statements::Statement;
-use crate::storage::{Engine, Mode, Storage, Version};
+use crate::storage::{Engine, Mode, Storage};
 use crate::subtransaction::{self, attempt};
 use awa_ingest_core::error::{Error, Result};
 use pgrx::IntoDatum;
@@ -15,16 +17,21 @@ use pgrx::pg_sys::{Datum, Oid};
 /// How long a repair waits for whoever uses the sequence, in milliseconds. Producers of that lane wait behind it meanwhile.
 const PATIENCE: i32 = 300;
 
+/// What is read of the storage.
+const HEADS: Touched = Touched::tables(&["queue_enqueue_heads", "queue_claim_heads", "ready_segments"]);
+
 /// `awa_ingest.lane_sequence_problems`: one row for a sequence that something is wrong with. Needs SELECT on the head tables and
 /// ready_segments; the sequence of job ids is looked at where the caller may read the tables with ids. Raises 55000 for an unknown storage.
 pub fn lane_sequence_problems(call: &Call) -> Result<Option<Datum>> {
     let mut rows = call.rows();
     spi::connect(|session| {
-        let storage = Storage::resolve(session, View::Caller, Version::Checked)?;
+        let storage = authority::resolve_to_read(session)?;
         if storage.engine == Engine::QueueStorage {
-            rows.take(session.open(Statement::LaneSequenceProblems, &storage.target, &arguments(&storage, None)));
+            positions::show(session, &storage);
+            let open = || session.open(Statement::LaneSequenceProblems, &storage.target, &arguments(&storage, None));
+            authority::read(&storage, HEADS, || rows.take(open()))?;
         }
-        lane_damage::list(session, &storage, &mut rows);
+        authority::read(&storage, lane_damage::touched(&storage), || lane_damage::list(session, &storage, &mut rows))?;
         Ok(None)
     })
 }
@@ -52,17 +59,15 @@ pub fn repair_lane_sequence(call: &Call) -> Result<Option<Datum>> {
     let outcome = match outcome {
         "busy" => outcome,
         _ if !spi::connect(|session| is_behind(session, name))? => outcome,
-        _ => run(|| spi::connect(|session| lane_damage::repair(session, &storage(session)?, name)).map(|_| ()))?,
+        _ => run(|| spi::connect(|session| lane_damage::repair(session, &authority::resolve_to_read(session)?, name)).map(|_| ()))?,
     };
     Ok(outcome.into_datum())
 }
 
-fn storage(session: &Session) -> Result<Storage> {
-    Storage::resolve(session, View::Caller, Version::Checked)
-}
-
 fn is_behind(session: &Session, name: &str) -> Result<bool> {
-    Ok(lane_damage::of_sequence(session, &storage(session)?, name).is_some())
+    let storage = authority::resolve_to_read(session)?;
+    let look = || lane_damage::of_sequence(session, &storage, name).is_some();
+    authority::read(&storage, lane_damage::touched(&storage), look)
 }
 
 struct Problem {
@@ -71,23 +76,28 @@ struct Problem {
 }
 
 fn problem(session: &Session, schema: &str, name: &str) -> Result<Option<Problem>> {
-    let storage = storage(session)?;
+    let storage = authority::resolve_to_read(session)?;
     if *storage.schema == *schema && name == lane_damage::ids_name(&storage) {
         return Ok(None);
     }
+    let ask = || session.query(Statement::LaneOfSequence, &storage.target, &[argument(name)], View::Latest, Rows::first);
     let is_lanes = storage.engine == Engine::QueueStorage
         && *storage.schema == *schema
-        && session.query(Statement::LaneOfSequence, &storage.target, &[argument(name)], View::Latest, Rows::first) == Some(true);
+        && authority::read(&storage, HEADS, ask)? == Some(true);
     if !is_lanes {
         return Err(Error::InvalidArgument(format!(
             "\"{schema}\".\"{name}\" is no sequence of a lane or of job ids in the active storage"
         )));
     }
     let arguments = arguments(&storage, Some(name));
-    Ok(session.query(Statement::LaneSequenceProblems, &storage.target, &arguments, View::Latest, |rows| {
+    positions::show(session, &storage);
+    let read = |rows: &Rows| {
         let detail = rows.get(0, 3)?;
         Some(Problem { detail, statements: rows.get(0, 5).unwrap_or_default() })
-    }))
+    };
+    authority::read(&storage, HEADS, || {
+        session.query(Statement::LaneSequenceProblems, &storage.target, &arguments, View::Latest, read)
+    })
 }
 
 fn arguments(storage: &Storage, name: Option<&str>) -> [Argument; 3] {

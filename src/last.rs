@@ -1,16 +1,20 @@
-//! What the session's last COPY or INSERT into a foreign table did, until that is rolled back.
+//! What the session's last COPY or INSERT into a foreign table did, until that is rolled back, or the session is given to another user:
+//! by DISCARD ALL or RESET ALL, SET ROLE or SET SESSION AUTHORIZATION.
 #![allow(unsafe_code)]
 
+use crate::authority::{self, Touched};
 use crate::datum::interval;
 use crate::entry::Call;
 use crate::ingest::Summary;
 use crate::jobs::RowType;
+use crate::server;
+use crate::settings;
 use crate::spi::{self, argument};
 use crate::statements::Statement;
 use crate::storage::{Engine, Mode, Storage};
 use awa_ingest_core::error::{Error, Result};
 use awa_ingest_core::outcome::Outcome;
-use pgrx::pg_sys::{self, Datum, SubTransactionId};
+use pgrx::pg_sys::{self, Datum, Oid, SubTransactionId};
 use pgrx::{IntoDatum, pg_guard};
 use std::cell::Cell;
 use std::ffi::{CString, c_void};
@@ -22,6 +26,8 @@ struct Last {
     storage: Option<Storage>,
     outcome: Outcome,
     summary: Summary,
+    /// Whose session it was then: another user of a pooled session learns nothing.
+    users: (Oid, Oid),
     /// The subtransaction that did it, as long as it can be rolled back.
     open: Cell<Option<SubTransactionId>>,
 }
@@ -37,6 +43,11 @@ fn last() -> Option<Rc<Last>> {
     last
 }
 
+/// What the session's user of now may know.
+fn known() -> Option<Rc<Last>> {
+    last().filter(|last| last.users == server::session_users())
+}
+
 /// A statement begins: should it fail, nobody is to take the one before for it.
 pub fn begin() {
     LAST.set(None);
@@ -47,9 +58,11 @@ pub struct Kept(Rc<Last>);
 
 /// Keeps the outcome of a statement.
 pub fn remember(storage: Option<Storage>, outcome: Outcome, summary: Summary) -> Kept {
+    settings::note_last_ingest();
+    let users = server::session_users();
     // SAFETY: called inside a transaction.
     let open = Some(unsafe { pg_sys::GetCurrentSubTransactionId() });
-    let last = Rc::new(Last { storage, outcome, summary, open: Cell::new(open) });
+    let last = Rc::new(Last { storage, outcome, summary, users, open: Cell::new(open) });
     LAST.set(Some(Rc::clone(&last)));
     Kept(last)
 }
@@ -63,7 +76,7 @@ pub fn restore(kept: Kept) {
 /// was too much to remember.
 pub fn last_ingest(call: &Call) -> Result<Option<Datum>> {
     let mut rows = call.rows();
-    let Some(last) = last() else { return Ok(None) };
+    let Some(last) = known() else { return Ok(None) };
     for fate in last.outcome.fates().ok_or(Error::OutcomeForgotten)? {
         rows.put([Some(fate.ord), fate.job_id, fate.conflicts_with].map(IntoDatum::into_datum));
         if fate.ord % 4096 == 0 {
@@ -76,7 +89,7 @@ pub fn last_ingest(call: &Call) -> Result<Option<Datum>> {
 /// `awa.last_ingest_summary`: one row about the last statement, or none.
 pub fn last_ingest_summary(call: &Call) -> Result<Option<Datum>> {
     let mut rows = call.rows();
-    let Some(last) = last() else { return Ok(None) };
+    let Some(last) = known() else { return Ok(None) };
     let Last { outcome, summary, .. } = &*last;
     let (enqueued, skipped) = outcome.counts();
     rows.put([
@@ -101,15 +114,18 @@ pub fn last_ingest_summary(call: &Call) -> Result<Option<Datum>> {
 pub fn last_ingest_jobs(call: &Call) -> Result<Option<Datum>> {
     RowType::of(call)?;
     let mut rows = call.rows();
-    let Some(last) = last() else { return Ok(None) };
+    let Some(last) = known() else { return Ok(None) };
     let Some(storage) = &last.storage else { return Ok(None) };
-    let statement = match (storage.mode, storage.engine) {
+    let (statement, touched) = match (storage.mode, storage.engine) {
         (Mode::Embedded, _) => return Err(Error::NotInAwa),
-        (Mode::Attached, Engine::QueueStorage) => Statement::StoredJobs,
-        (Mode::Attached, Engine::Canonical) => Statement::CanonicalJobs,
+        (Mode::Attached, Engine::QueueStorage) => (Statement::StoredJobs, Touched::tables(&["ready_entries", "deferred_jobs"])),
+        (Mode::Attached, Engine::Canonical) => (Statement::CanonicalJobs, Touched::tables(&["jobs_hot", "scheduled_jobs"])),
     };
     let (first, last): (Vec<i64>, Vec<i64>) = last.outcome.ranges().ok_or(Error::OutcomeForgotten)?.into_iter().unzip();
-    spi::connect(|session| rows.take(session.open(statement, &storage.target, &[argument(first), argument(last)])));
+    spi::connect(|session| {
+        let arguments = [argument(first), argument(last)];
+        authority::read(storage, touched, || rows.take(session.open(statement, &storage.target, &arguments)))
+    })?;
     Ok(None)
 }
 

@@ -42,7 +42,9 @@ mod list;
 mod maintenance;
 mod memory;
 mod notify;
+mod ownership;
 mod pinned;
+mod positions;
 mod provision;
 mod replicated;
 mod report;
@@ -83,7 +85,8 @@ extension_sql_file!("../sql/install/maintenance.sql", name = "maintenance", requ
 extension_sql_file!("../sql/install/replication.sql", name = "replication", requires = ["maintenance"]);
 extension_sql_file!("../sql/install/discard.sql", name = "discard", requires = ["replication"]);
 extension_sql_file!("../sql/install/grants.sql", name = "grants", requires = ["discard"]);
-extension_sql_file!("../sql/install/drop_guard.sql", name = "drop_guard", requires = ["grants"]);
+extension_sql_file!("../sql/install/revokes.sql", name = "revokes", requires = ["grants"]);
+extension_sql_file!("../sql/install/drop_guard.sql", name = "drop_guard", requires = ["revokes"]);
 
 /// Runs once a process, when the library is loaded.
 #[allow(unsafe_code)]

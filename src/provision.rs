@@ -29,11 +29,11 @@ pub fn provision_lane(call: &Call) -> Result<Option<Datum>> {
         return Err(Error::InvalidArgument(format!("shard must be between 0 and {LAST_SHARD}, and is {shard}")));
     }
     spi::connect(|session| {
-        let storage = authority::resolve(session)?;
+        let storage = authority::resolve(session, View::Caller)?;
         if storage.engine == Engine::Canonical {
             return Err(Error::NoLanes);
         }
-        act_as(authority::of_storage(session, &storage)?, || create(session, &storage, queue, priority, shard))?;
+        act_as(authority::of_storage(&storage, authority::LANE)?, || create(session, &storage, queue, priority, shard))?;
         Ok(None)
     })
 }

@@ -14,7 +14,12 @@ const LOCK: i32 = pg_sys::AccessShareLock as i32;
 /// what is no sequence.
 pub fn sequence_position(call: &Call) -> Result<Option<Datum>> {
     let sequence = call.argument(0).map(|datum| Oid::from(datum.value() as u32));
-    Ok(sequence.filter(|sequence| may_read(*sequence)).and_then(position).and_then(IntoDatum::into_datum))
+    Ok(sequence.and_then(readable_position).and_then(IntoDatum::into_datum))
+}
+
+/// The value that comes next; `None` for what the caller may not read, and for what is no sequence.
+pub fn readable_position(sequence: Oid) -> Option<i64> {
+    may_read(sequence).then(|| position(sequence)).flatten()
 }
 
 /// The value that comes next, whoever may read it.

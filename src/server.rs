@@ -82,6 +82,18 @@ pub fn transaction() -> Argument {
     unsafe { pg_sys::GetCurrentTransactionIdIfAny() }.into_datum()
 }
 
+/// The session's user, and the one that SET ROLE made of it. Functions with the rights of their owner change neither.
+pub fn session_users() -> (Oid, Oid) {
+    // SAFETY: variables of the process.
+    unsafe { (pg_sys::GetSessionUserId(), pg_sys::GetOuterUserId()) }
+}
+
+/// Whether the current user is a superuser.
+pub fn is_superuser() -> bool {
+    // SAFETY: only looks the user up.
+    unsafe { pg_sys::superuser() }
+}
+
 /// Whether the current user has a right on a table, one of the server's `ACL_` bits.
 pub fn may(table: Oid, right: u32) -> bool {
     // SAFETY: a variable of the process.
@@ -157,19 +169,19 @@ pub fn open_level() -> i32 {
     unsafe { pg_sys::NewGUCNestLevel() }
 }
 
+/// Gives a setting another value as SET does: for the session, or until the (sub)transaction is rolled back.
+pub fn set_for_session(name: &CStr, value: &CStr) {
+    set(name, value, pg_sys::GucContext::PGC_USERSET, pg_sys::GucAction::GUC_ACTION_SET);
+}
+
 /// Gives a setting another value in the level that was opened last, with the rights of `context`.
 pub fn set_in_level(name: &CStr, value: &CStr, context: pg_sys::GucContext::Type) {
+    set(name, value, context, pg_sys::GucAction::GUC_ACTION_SAVE);
+}
+
+fn set(name: &CStr, value: &CStr, context: pg_sys::GucContext::Type, action: pg_sys::GucAction::Type) {
     // SAFETY: two C strings that outlive the call, which copies them.
     unsafe {
-        pg_sys::set_config_option(
-            name.as_ptr(),
-            value.as_ptr(),
-            context,
-            pg_sys::GucSource::PGC_S_SESSION,
-            pg_sys::GucAction::GUC_ACTION_SAVE,
-            true,
-            0,
-            false,
-        );
+        pg_sys::set_config_option(name.as_ptr(), value.as_ptr(), context, pg_sys::GucSource::PGC_S_SESSION, action, true, 0, false);
     }
 }

@@ -1,9 +1,10 @@
 //! Every setting of the extension, with the reason for its default.
 
+use crate::server;
 use crate::storage::Mode;
 use awa_ingest_core::route::STRIPE_LIMIT;
 use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::time::Duration;
 
 /// 64 MB: some 300,000 jobs of ordinary size stay in memory, and a handful of such sessions at once do no harm.
@@ -39,6 +40,9 @@ static MAINTENANCE_HISTORY: GucSetting<i32> = GucSetting::<i32>::new(10_000);
 /// The real time.
 static CLOCK_OFFSET: GucSetting<i32> = GucSetting::<i32>::new(0);
 
+/// Off: whoever sets it, or resets all settings, forgets the session's last COPY or INSERT.
+static HAS_LAST_INGEST: GucSetting<bool> = GucSetting::<bool>::new(false);
+
 /// Defines the settings and reserves their prefix.
 pub fn register() {
     GucRegistry::define_int_guc(
@@ -60,6 +64,7 @@ pub fn register() {
         GucFlags::default(),
     );
     register_stripe_count();
+    register_last_ingest();
     register_maintenance();
     mark_prefix_reserved();
 }
@@ -129,6 +134,13 @@ fn register_maintenance() {
         GucContext::Suset,
         GucFlags::UNIT_S,
     );
+}
+
+const LAST_INGEST: &CStr = c"awa_ingest.has_last_ingest";
+
+/// Notes in the session's settings that there is a last COPY or INSERT. To be called before it is kept, since every assignment forgets.
+pub fn note_last_ingest() {
+    server::set_for_session(LAST_INGEST, c"on");
 }
 
 /// The databases that the launcher serves; `None` for all.
@@ -219,7 +231,7 @@ mod hooks {
     use super::*;
     use pgrx::pg_guard;
     use pgrx::pg_sys;
-    use std::ffi::{CStr, c_char, c_void};
+    use std::ffi::{c_char, c_void};
 
     pub(super) fn register_stripe_count() {
         // SAFETY: the check hook is guarded, and reads only the string that it is given.
@@ -236,6 +248,29 @@ mod hooks {
                 None,
             );
         }
+    }
+
+    /// There is no callback for DISCARD ALL, but it resets settings.
+    pub(super) fn register_last_ingest() {
+        // SAFETY: the assign hook raises nothing.
+        unsafe {
+            GucRegistry::define_bool_guc_with_hooks(
+                LAST_INGEST,
+                c"Whether the session remembers its last COPY or INSERT into a foreign table.",
+                c"Set by awa_ingest. Any other assignment, such as that of DISCARD ALL, forgets it.",
+                &HAS_LAST_INGEST,
+                GucContext::Userset,
+                GucFlags::NO_SHOW_ALL | GucFlags::DISALLOW_IN_FILE,
+                None,
+                Some(forget_last_ingest),
+                None,
+            );
+        }
+    }
+
+    #[pg_guard]
+    unsafe extern "C-unwind" fn forget_last_ingest(_new: bool, _extra: *mut c_void) {
+        crate::last::begin();
     }
 
     pub(super) fn register_databases() {
@@ -284,4 +319,4 @@ mod hooks {
         parse_stripe_count(value.to_bytes()).is_some()
     }
 }
-use hooks::{mark_prefix_reserved, register_databases, register_stripe_count};
+use hooks::{mark_prefix_reserved, register_databases, register_last_ingest, register_stripe_count};

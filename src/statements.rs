@@ -28,8 +28,9 @@ impl Target {
 /// Asks the function of awa that its own prune asks.
 pub const AWAS_POSITION: &str = "{storage}.sequence_next_value(head.seq_name)";
 
-/// Asks this extension's, which is nobody else's code.
-pub const OWN_POSITION: &str = "awa_ingest.sequence_position(to_regclass('{storage}.' || quote_ident(head.seq_name)))";
+/// Looks it up among the positions that were read before (`positions`), and runs nobody's code.
+pub const OWN_POSITION: &str = "(SELECT position.next FROM awa_ingest_positions AS position
+    WHERE position.sequence = to_regclass('{storage}.' || quote_ident(head.seq_name)))";
 
 macro_rules! statements {
     ($($(#[$doc:meta])* $name:ident $file:literal [$($argument:ident),*];)*) => {
@@ -101,8 +102,6 @@ statements! {
     CanonicalHot "canonical_hot" [TIMESTAMPTZOID];
     /// Writes its deferred jobs.
     CanonicalScheduled "canonical_scheduled" [];
-    /// The owner of tables and functions.
-    Authority "authority" [TEXTARRAYOID, TEXTARRAYOID, TEXTARRAYOID];
     /// Takes a key, or raises.
     ClaimFirst "claim_first" [BYTEAOID, INT8OID];
     /// Writes one ready row.
@@ -291,6 +290,12 @@ statements! {
     ExtensionIdentity "extension_identity" [];
     /// Whether roles own the extension.
     Owned "owned" [OIDARRAYOID];
+    /// A trigger that runs a function of another role.
+    ForeignTrigger "foreign_trigger" [OIDARRAYOID, OIDOID];
+    /// A function that is not the extension's own.
+    ForeignFunction "foreign_function" [];
+    /// The sequences of a storage.
+    StorageSequences "storage_sequences" [OIDOID];
     /// Whether the caller may drop extensions, schemas and what roles own.
     MayDrop "may_drop" [TEXTARRAYOID, TEXTARRAYOID, OIDARRAYOID];
     /// Tables and sequences of the extension, in the order of writers.

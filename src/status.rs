@@ -1,11 +1,13 @@
 //! `awa_ingest.status()`: where jobs go, and what keeps them from being taken.
 
 use crate::attach::{self, Body, Function};
+use crate::authority;
 use crate::entry::Call;
 use crate::lane_damage;
 use crate::results;
-use crate::spi::{self, View};
-use crate::storage::{AwaEngine, KNOWN_VERSION, Mode, Storage, Version};
+use crate::server;
+use crate::spi::{self, Session, View};
+use crate::storage::{AwaEngine, KNOWN_VERSION, Mode, Version};
 use awa_ingest_core::error::Result;
 use pgrx::IntoDatum;
 use pgrx::pg_sys::Datum;
@@ -13,13 +15,22 @@ use pgrx::pg_sys::Datum;
 /// One row; a storage that refuses jobs is reported, not raised. Needs SELECT on awa's state tables where awa is installed.
 pub fn status(call: &Call) -> Result<Option<Datum>> {
     let (awa, storage) = spi::connect(|session| {
-        (AwaEngine::look_up(session, View::Caller, Version::Checked), Storage::resolve(session, View::Caller, Version::Checked))
+        let storage = authority::resolve_to_read(session).and_then(|storage| authority::check(&storage).map(|()| storage));
+        (engine(session), storage)
     });
-    let damage = storage.as_ref().ok().and_then(|storage| spi::connect(|session| lane_damage::summary(session, storage)));
+    let damage = match &storage {
+        Ok(storage) => {
+            let summary = |session: &Session| {
+                authority::read(storage, lane_damage::touched(storage), || lane_damage::summary(session, storage))
+            };
+            spi::connect(summary).unwrap_or_else(|error| Some(error.to_string()))
+        }
+        Err(_) => None,
+    };
     let (problem, hint) = match &storage {
         Ok(_) if damage.is_some() => (damage.clone(), Some("awa_ingest.lane_sequence_problems() says how it is repaired.")),
         Ok(_) => (None, None),
-        Err(error) => (Some(error.to_string()), error.hint()),
+        Err(error) => (Some(error.detail().map_or_else(|| error.to_string(), |detail| format!("{error}: {detail}"))), error.hint()),
     };
     let attached = !matches!(awa, Ok(None));
     let awa = awa.ok().flatten();
@@ -44,6 +55,14 @@ pub fn status(call: &Call) -> Result<Option<Datum>> {
         function_problem.into_datum(),
     ];
     Ok(Some(results::record(call, row)))
+}
+
+/// A superuser reads as the owner of awa's state.
+fn engine(session: &Session) -> Result<Option<AwaEngine>> {
+    match server::is_superuser() {
+        true => authority::engine(session, View::Caller),
+        false => AwaEngine::look_up(session, View::Caller, Version::Checked),
+    }
 }
 
 /// What awa's clients call, and what is wrong with it.

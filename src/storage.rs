@@ -98,7 +98,15 @@ impl Storage {
     pub fn resolve(session: &Session, view: View, version: Version) -> Result<Self> {
         // That there is no awa here may be remembered from the beginning of a long transaction or COPY.
         renew_catalogs();
-        let Some(engine) = AwaEngine::look_up(session, view, version)? else { return Self::embedded() };
+        match Presence::now()? {
+            None => Self::embedded(),
+            Some(presence) => Self::of_awa(session, presence, view, version),
+        }
+    }
+
+    /// The storage of the awa that was found.
+    pub fn of_awa(session: &Session, presence: Presence, view: View, version: Version) -> Result<Self> {
+        let engine = AwaEngine::read(session, presence, view, version)?;
         if engine.version != Some(KNOWN_VERSION) {
             let found = engine.version.map_or("none".into(), |version| version.to_string());
             return Err(Error::UnknownStorage(format!("schema version {found}")));
@@ -125,7 +133,8 @@ impl Storage {
         (self.mode, self.engine, self.schema_oid) == (other.mode, other.engine, other.schema_oid)
     }
 
-    fn embedded() -> Result<Self> {
+    /// The extension's own.
+    pub fn embedded() -> Result<Self> {
         Self::new(Mode::Embedded, Engine::QueueStorage, "awa_ingest".into(), "awa_ingest")
     }
 
@@ -192,17 +201,15 @@ impl AwaEngine {
 
     /// Asks schema awa, if awa is installed there.
     pub fn look_up(session: &Session, view: View, version: Version) -> Result<Option<Self>> {
-        let Some(awa) = awa_schema() else { return Ok(None) };
-        if let Some(table) = ["storage_transition_state", "schema_version"].iter().find(|table| !is_table(table, awa)) {
-            return Err(Error::UnknownStorage(format!("there is no table {table}")));
-        }
-        if let Some((table, column, _)) = STATE_COLUMNS.iter().find(|column| !has_column(column, awa)) {
-            let column = column.to_string_lossy();
-            return Err(Error::UnknownStorage(format!("table {table} has no column {column} of the known type")));
-        }
+        renew_catalogs();
+        Presence::now()?.map(|presence| Self::read(session, presence, view, version)).transpose()
+    }
+
+    /// Asks the awa that was found.
+    pub fn read(session: &Session, presence: Presence, view: View, version: Version) -> Result<Self> {
         // An awa too old to have queue storage is told from its version alone, and never the known one.
-        let has_queue_storage = is_table("runtime_storage_backends", awa);
-        let reads_version = version == Version::Checked || may_read("schema_version", awa);
+        let has_queue_storage = presence.has_queue_storage;
+        let reads_version = version == Version::Checked || may_read("schema_version", presence.schema);
         let statement = match has_queue_storage {
             true if reads_version => Statement::Engine,
             true => Statement::EngineAlone,
@@ -219,8 +226,31 @@ impl AwaEngine {
             Some(engine) if !has_queue_storage && engine.version == Some(KNOWN_VERSION) => {
                 Err(Error::UnknownStorage("there is no table runtime_storage_backends".into()))
             }
-            engine => Ok(engine),
+            Some(engine) => Ok(engine),
         }
+    }
+}
+
+/// The awa that the catalogs show: what there is of it is decided once, and only that is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Presence {
+    schema: Oid,
+    /// Whether there is the table that says which schema is the storage.
+    pub has_queue_storage: bool,
+}
+
+impl Presence {
+    /// The awa that is there, if its tables can be read without a risk.
+    pub fn now() -> Result<Option<Self>> {
+        let Some(schema) = awa_schema() else { return Ok(None) };
+        if let Some(table) = ["storage_transition_state", "schema_version"].iter().find(|table| !is_table(table, schema)) {
+            return Err(Error::UnknownStorage(format!("there is no table {table}")));
+        }
+        if let Some((table, column, _)) = STATE_COLUMNS.iter().find(|column| !has_column(column, schema)) {
+            let column = column.to_string_lossy();
+            return Err(Error::UnknownStorage(format!("table {table} has no column {column} of the known type")));
+        }
+        Ok(Some(Self { schema, has_queue_storage: is_table("runtime_storage_backends", schema) }))
     }
 }
 

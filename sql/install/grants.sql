@@ -8,7 +8,7 @@ DECLARE
     storage text;
     shared text;
     relation regclass;
-    compat text;
+    routine regprocedure;
 BEGIN
     SELECT quote_ident(rolname) INTO grantee FROM pg_roles WHERE rolname = role;
     IF NOT FOUND THEN
@@ -40,10 +40,14 @@ BEGIN
     -- SELECT is what RETURNING asks for; nothing can be read.
     EXECUTE format('GRANT INSERT, SELECT ON awa.ingest, awa.ingest_skip_conflicts TO %s', grantee);
     -- Made by attach(), where it was called.
-    FOREACH compat IN ARRAY ARRAY['insert_jobs_compat_batch', 'insert_many_skip_unique_conflicts', 'last_ingest_jobs'] LOOP
-        IF to_regproc('awa_ingest.' || compat) IS NOT NULL THEN
-            EXECUTE format('GRANT EXECUTE ON FUNCTION awa_ingest.%I TO %s', compat, grantee);
-        END IF;
+    FOR routine IN
+        SELECT function.oid
+          FROM pg_proc AS function
+          JOIN pg_extension AS extension ON extension.extname = 'awa_ingest' AND extension.extowner = function.proowner
+         WHERE function.pronamespace = 'awa_ingest'::regnamespace
+           AND function.proname IN ('insert_jobs_compat_batch', 'insert_many_skip_unique_conflicts', 'last_ingest_jobs')
+    LOOP
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', routine, grantee);
     END LOOP;
     IF status.mode = 'attached' THEN
         EXECUTE format('GRANT SELECT ON awa.storage_transition_state, awa.runtime_storage_backends, awa.schema_version TO %s', grantee);
@@ -72,11 +76,11 @@ BEGIN
     LOOP
         EXECUTE format('GRANT INSERT ON %s TO %s', relation, grantee);
     END LOOP;
-    FOR relation IN EXECUTE format(
-        'SELECT to_regclass(format(''%%I.%%I'', $1, head.seq_name)) FROM %s.queue_enqueue_heads AS head WHERE head.seq_name IS NOT NULL',
-        storage) USING status.storage_schema
+    -- By their names: to read the heads would run code of their owner with the rights of who grants.
+    FOR relation IN
+        SELECT class.oid FROM pg_class AS class
+         WHERE class.relnamespace = to_regnamespace(storage) AND class.relkind = 'S' AND class.relname ~ '^queue_enqueue_seq_[0-9a-f]{32}$'
     LOOP
-        CONTINUE WHEN relation IS NULL;
         EXECUTE format('GRANT SELECT, USAGE, UPDATE ON SEQUENCE %s TO %s', relation, grantee);
     END LOOP;
 END
@@ -186,12 +190,11 @@ BEGIN
             EXECUTE format('GRANT %s ON %s TO %I', wanted.privileges, relation, role);
         END LOOP;
     END LOOP;
-    FOR relation IN EXECUTE format(
-        'SELECT to_regclass(format(''%%I.%%I'', $1, head.seq_name))
-           FROM (SELECT seq_name FROM %1$I.queue_enqueue_heads UNION ALL SELECT seq_name FROM %1$I.queue_claim_heads) AS head
-          WHERE head.seq_name IS NOT NULL', storage_schema) USING storage_schema
+    FOR relation IN
+        SELECT class.oid FROM pg_class AS class
+         WHERE class.relnamespace = to_regnamespace(quote_ident(storage_schema)) AND class.relkind = 'S'
+           AND class.relname ~ '^queue_(enqueue|claim)_seq_[0-9a-f]{32}$'
     LOOP
-        CONTINUE WHEN relation IS NULL;
         EXECUTE format('GRANT SELECT, USAGE, UPDATE ON SEQUENCE %s TO %I', relation, role);
     END LOOP;
     IF next_value IS NOT NULL THEN

@@ -82,8 +82,9 @@ WITH head AS (
                    FROM {storage}.ready_segments AS segment
                   WHERE segment.queue = checked.queue AND segment.priority = checked.priority AND segment.enqueue_shard = checked.shard)
                 AS ring
-           LEFT JOIN (SELECT class.oid, awa_ingest.sequence_position(class.oid) AS position
+           LEFT JOIN (SELECT class.oid, position.next AS position
                         FROM pg_class AS class
+                        LEFT JOIN awa_ingest_positions AS position ON position.sequence = class.oid
                        WHERE class.relnamespace = checked.schema AND class.relname = checked.other_name AND class.relkind = 'S')
                 AS other ON true
      ) AS used
@@ -143,7 +144,7 @@ WITH head AS (
                   WHERE CASE
                             WHEN kind.needs IN ('provision', 'create and provision') THEN
                                 has_schema_privilege(role.oid, 'awa_ingest', 'USAGE')
-                                    AND has_function_privilege(role.oid, 'awa_ingest.provision_lane(text, smallint, smallint)', 'EXECUTE')
+                                    AND has_function_privilege(role.oid, provision.oid, 'EXECUTE')
                             ELSE true
                         END
                     AND has_schema_privilege(role.oid, kind.schema, 'USAGE')
@@ -163,6 +164,12 @@ WITH head AS (
       FROM (SELECT DISTINCT problem.needs, problem.owner, problem.head_owner, problem.schema
               FROM problem
              WHERE problem.needs IS NOT NULL) AS kind
+      -- By its catalog entry: the storage's owner, who may run this, need not have a right to the extension's schema.
+     CROSS JOIN (SELECT function.oid
+                   FROM pg_proc AS function
+                   JOIN pg_namespace AS namespace ON namespace.oid = function.pronamespace
+                  WHERE namespace.nspname = 'awa_ingest' AND function.proname = 'provision_lane'
+                    AND function.proargtypes = '25 21 21'::oidvector) AS provision
 )
 SELECT $1, problem.name, problem.problem,
        format('queue "%s", priority %s, shard %s: %s', problem.queue, problem.priority, problem.shard, problem.detail),

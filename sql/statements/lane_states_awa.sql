@@ -1,10 +1,11 @@
 -- The same as lane_states.sql where jobs can be taken out of a lane before they are claimed: such a position has a tombstone.
 WITH lane AS MATERIALIZED (
-    SELECT queue, priority, enqueue_shard AS shard, awa_ingest.sequence_position(sequence.oid) AS claimed
+    SELECT queue, priority, enqueue_shard AS shard, position.next AS claimed
       FROM {storage}.queue_enqueue_heads AS enqueue
       FULL JOIN {storage}.queue_claim_heads AS claim USING (queue, priority, enqueue_shard)
       LEFT JOIN pg_class AS sequence
         ON sequence.relnamespace = to_regnamespace(quote_ident($1)) AND sequence.relname = claim.seq_name AND sequence.relkind = 'S'
+      LEFT JOIN awa_ingest_positions AS position ON position.sequence = sequence.oid
 ), gone AS MATERIALIZED (
     SELECT lane.queue, lane.priority, lane.shard, count(*) AS jobs
       FROM lane

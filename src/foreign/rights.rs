@@ -7,8 +7,7 @@
 #![allow(unsafe_code)]
 
 use crate::authority;
-use crate::spi;
-use crate::storage::Engine;
+use crate::spi::{self, View};
 use awa_ingest_core::error::Result;
 use pgrx::pg_sys::{self, EState, Oid, ResultRelInfo};
 
@@ -49,24 +48,12 @@ pub fn of(owner: Option<Oid>) -> Result<Option<Oid>> {
     if !unsafe { pg_sys::superuser_arg(owner) } {
         return Ok(Some(owner));
     }
-    // Who uses the view may not look; what is looked at as the superuser is the system's catalogs.
-    let look_up = || {
-        spi::connect(|session| {
-            let storage = authority::resolve(session)?;
-            // The canonical engine has none of a lane's tables.
-            match storage.engine {
-                Engine::QueueStorage => authority::of_storage(session, &storage),
-                Engine::Canonical => authority::of_state(session),
-            }
-        })
-    };
-    authority::act_as_restricted(owner, look_up).map(Some)
+    // The view's user may have no right to look. What is looked at as the superuser are the system's catalogs.
+    let look_up = || spi::connect(|session| authority::writer(&authority::resolve(session, View::Caller)?));
+    authority::act_as(owner, look_up)
 }
 
 /// Runs `work` as the role, if there is one.
 pub fn act<T>(role: Option<Oid>, work: impl FnOnce() -> T) -> T {
-    match role {
-        Some(role) => authority::act_as_restricted(role, work),
-        None => work(),
-    }
+    authority::act_as_if(role, work)
 }

@@ -29,7 +29,8 @@ use pgrx::pg_sys::Datum;
 /// a step; what goes wrong in a step is in its row, and the others are run.
 ///
 /// Raises 22023 for anything but `statistics`, `prune` and `lanes`, 0A000 for the latter two above READ COMMITTED, and 55000 where the storage
-/// is unknown. Runs with the caller's rights: needs what `awa_ingest.grant_operator` grants. Locks are kept until the transaction ends.
+/// is unknown. Runs with the caller's rights, a superuser's with those of the tables' owners: needs what `awa_ingest.grant_operator` grants.
+/// Locks are kept until the transaction ends.
 pub fn run_maintenance(call: &Call) -> Result<Option<Datum>> {
     let name = call.text(0)?.unwrap_or("NULL");
     let task = Task::parse(name).ok_or_else(|| Error::UnknownTask(name.to_owned()))?;
@@ -37,14 +38,14 @@ pub fn run_maintenance(call: &Call) -> Result<Option<Datum>> {
         return Err(Error::KeptSnapshot(task.name()));
     }
     let mut rows = call.rows();
-    let mut pass = Pass::new(task);
+    let (mut pass, rights) = (Pass::new(task), Rights::of_caller());
     while !pass.is_over() {
-        for mut run in pass.next_steps(Rights::Caller)? {
+        for mut run in pass.next_steps(rights)? {
             if let Some(failure) = run.interruption() {
                 failure.raise();
             }
             rows.put(run.columns());
-            if spi::connect(|session| record(session, &run, Rights::Caller))?.is_none() {
+            if spi::connect(|session| record(session, &run, rights))?.is_none() {
                 pgrx::warning!("what was done could not be recorded: maintenance_records is locked");
             }
         }

@@ -1,10 +1,10 @@
 //! One run of a task, step by step.
 
-use super::ring::Ring;
+use super::ring::{Ring, Slot};
 use super::run::{Outcome, Run, Subject, Task, error_of};
 use super::statistics::Relation;
 use super::{prune, rollup, stalled, statistics};
-use crate::authority;
+use crate::authority::{self, Touched};
 use crate::lane_cursors::LaneCursors;
 use crate::lane_damage;
 use crate::report;
@@ -14,7 +14,6 @@ use crate::statements::{Statement, Target};
 use crate::storage::{Engine, Mode, Storage, Version};
 use crate::subtransaction::{self, Failure};
 use awa_ingest_core::error::Result;
-use pgrx::pg_sys::Oid;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -29,8 +28,15 @@ const DAMAGED: &str = "55000";
 pub enum Rights {
     /// The caller's.
     Caller,
-    /// The storage's owner's: for workers, whose own are the extension's owner's.
+    /// The storage's owner's: for workers, whose own are the extension's owner's, and for superusers who call.
     Owner,
+}
+
+impl Rights {
+    /// Of a call.
+    pub fn of_caller() -> Self {
+        if server::is_superuser() { Self::Owner } else { Self::Caller }
+    }
 }
 
 /// A task that is being run.
@@ -111,8 +117,8 @@ impl Pass {
         let mut runs = Vec::new();
         self.begun = None;
         spi::connect(|session| {
-            let (storage, role) = Self::storage(session, rights)?;
-            let acting = Acting { session, storage: &storage, role };
+            let storage = Self::storage(session, rights)?;
+            let acting = Acting { session, storage: &storage, rights };
             while let Some(step) = self.steps.pop_front() {
                 if let Some(run) = self.run(&acting, step) {
                     let is_quiet = run.outcome.is_quiet();
@@ -126,19 +132,11 @@ impl Pass {
         })
     }
 
-    /// What is maintained, and who may.
-    fn storage(session: &Session, rights: Rights) -> Result<(Storage, Option<Oid>)> {
+    /// What is maintained.
+    fn storage(session: &Session, rights: Rights) -> Result<Storage> {
         match rights {
-            Rights::Caller => Ok((Storage::resolve(session, View::Latest, Version::Checked)?, None)),
-            Rights::Owner => {
-                let storage = authority::resolve(session)?;
-                // The canonical engine has none of a lane's tables.
-                let role = match storage.engine {
-                    Engine::QueueStorage => authority::of_storage(session, &storage)?,
-                    Engine::Canonical => authority::of_state(session)?,
-                };
-                Ok((storage, Some(role)))
-            }
+            Rights::Caller => Storage::resolve(session, View::Latest, Version::Checked),
+            Rights::Owner => authority::resolve(session, View::Latest),
         }
     }
 
@@ -161,7 +159,7 @@ impl Pass {
             }
             Step::Prune(ring) => {
                 let subject = Subject { ring: Some(ring.name()), ..Subject::default() };
-                let prune = |slot: &Cell<Option<i32>>| acting.act(|| prune::oldest(acting.session, acting.storage, ring, slot));
+                let prune = |slot: &Cell<Option<i32>>| acting.act(ring.touched(), || prune::oldest(acting, ring, slot));
                 Some(acting.run(self.task, subject, prune))
             }
             Step::FindRollups => self.find_rollups(acting),
@@ -177,7 +175,7 @@ impl Pass {
             Step::FindStalled => self.find_stalled(acting),
             Step::Heal(lane) => {
                 let subject = Subject { relation: Some(stalled::name(acting.storage, &lane)), ..Subject::default() };
-                Some(acting.run(self.task, subject, |_| acting.act(|| stalled::heal(acting, &lane))))
+                Some(acting.run(self.task, subject, |_| acting.act(stalled::TOUCHED, || stalled::heal(acting, &lane))))
             }
         }
     }
@@ -186,7 +184,7 @@ impl Pass {
     fn find_stalled(&mut self, acting: &Acting<'_>) -> Option<Run> {
         let run = acting.run(self.task, Subject::default(), |_| {
             if stalled::is_claimed_from(acting.storage) {
-                let lanes = acting.act(|| stalled::lanes(acting.session, acting.storage));
+                let lanes = acting.act(stalled::TOUCHED, || stalled::lanes(acting.session, acting.storage));
                 self.steps.extend(lanes.unwrap_or_else(|error| report::raise(error)).into_iter().map(Step::Heal));
             }
             Done::nothing(Outcome::Noop(None))
@@ -198,7 +196,7 @@ impl Pass {
     fn find_rollups(&mut self, acting: &Acting<'_>) -> Option<Run> {
         let subject = Subject { ring: Some(rollup::NAME), ..Subject::default() };
         let run = acting.run(self.task, subject, |_| {
-            let slots = acting.act(|| rollup::slots(acting.session, acting.storage));
+            let slots = acting.act(rollup::FOUND, || rollup::slots(acting.session, acting.storage));
             self.steps.extend(slots.into_iter().map(|(slot, generation)| Step::Rollup(slot, generation)));
             Done::nothing(Outcome::Noop(None))
         });
@@ -231,15 +229,25 @@ pub struct Acting<'s> {
     pub session: &'s Session,
     /// What is maintained.
     pub storage: &'s Storage,
-    role: Option<Oid>,
+    rights: Rights,
 }
 
 impl Acting<'_> {
-    /// Runs `work` with the rights that the step has on the storage.
-    pub fn act<T>(&self, work: impl FnOnce() -> T) -> T {
-        match self.role {
-            Some(role) => authority::act_as_restricted(role, work),
-            None => work(),
+    /// Runs `work`, which touches this part of the storage, with the rights that the step has on it. To be run in a subtransaction.
+    pub fn act<T>(&self, touched: Touched, work: impl FnOnce() -> T) -> T {
+        match self.rights {
+            Rights::Caller => work(),
+            Rights::Owner => {
+                let owner = prune::carefully(|| authority::of_storage(self.storage, touched));
+                authority::act_as(owner.unwrap_or_else(|error| report::raise(error)), work)
+            }
+        }
+    }
+
+    /// Makes sure that a slot's partitions, whose names depend on what was read, belong to the storage's owner as well.
+    pub fn check(&self, slot: &Slot) {
+        if self.rights == Rights::Owner {
+            slot.settle(self.storage).unwrap_or_else(|error| report::raise(error));
         }
     }
 
@@ -247,7 +255,8 @@ impl Acting<'_> {
     fn check_sequences(&self, task: Task) -> Run {
         let (subject, mut damage) = (Subject { ring: Some(SEQUENCES), ..Subject::default() }, None);
         let run = self.run(task, subject, |_| {
-            damage = self.act(|| prune::carefully(|| lane_damage::summary(self.session, self.storage)));
+            damage = self
+                .act(lane_damage::touched(self.storage), || prune::carefully(|| lane_damage::summary(self.session, self.storage)));
             Done::nothing(if damage.is_some() { Outcome::Damaged } else { Outcome::Noop(None) })
         });
         let told = |what| (DAMAGED.to_owned(), format!("{what}; awa_ingest.lane_sequence_problems() says how it is repaired"));

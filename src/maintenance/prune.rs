@@ -3,14 +3,12 @@
 //! Everything that can make it needed is looked at before the slot's partitions are locked, so that a slot in use is left alone, and
 //! again behind the lock, which waits for whoever was writing.
 
-use super::pass::Done;
+use super::pass::{Acting, Done};
 use super::ring::{Found, Ring};
 use super::run::Outcome;
 use crate::report;
 use crate::server;
 use crate::settings;
-use crate::spi::Session;
-use crate::storage::Storage;
 use crate::subtransaction;
 use std::cell::Cell;
 
@@ -21,11 +19,13 @@ const PATIENCE: i32 = 10;
 const NEVER: i64 = i64::MAX;
 
 /// Prunes the oldest slot, and puts its number into `number`. To be run in a subtransaction: a lock that is not to be had raises 55P03.
-pub fn oldest(session: &Session, storage: &Storage, ring: Ring, number: &Cell<Option<i32>>) -> Done {
+pub fn oldest(acting: &Acting<'_>, ring: Ring, number: &Cell<Option<i32>>) -> Done {
+    let (session, storage) = (acting.session, acting.storage);
     carefully(|| {
         // 1. Without locks: they are written to the log, and an idle ring is looked at every second.
         let Some(slot) = ring.oldest(session, storage) else { return Done::nothing(Outcome::Noop(None)) };
         number.set(Some(slot.number));
+        acting.check(&slot);
         match slot.look(session) {
             Found::Empty => return nothing(number),
             Found::Active(reason) => return Done::nothing(Outcome::SkippedActive(reason)),
@@ -35,6 +35,7 @@ pub fn oldest(session: &Session, storage: &Storage, ring: Ring, number: &Cell<Op
         ring.lock(session, storage);
         let Some(slot) = ring.oldest(session, storage) else { return Done::nothing(Outcome::Noop(None)) };
         number.set(Some(slot.number));
+        acting.check(&slot);
         if !slot.lock(session) {
             return Done::nothing(Outcome::Noop(None));
         }

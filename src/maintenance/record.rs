@@ -19,7 +19,7 @@ pub fn record(session: &Session, run: &Run, rights: Rights) -> Result<Option<i64
     let [task, relation, ring, slot, outcome, reason, rows, duration, sqlstate, error] = run.columns();
     let started_at = Some(Datum::from(run.started_at));
     let arguments = [started_at, task, relation, ring, slot, outcome, reason, rows, duration, sqlstate, error];
-    let id = write(session, rights, || {
+    let id = write(rights, || {
         let id = session.query(Statement::RecordRun, &Target::none(), &arguments, View::Write, Rows::first);
         // Where the snapshot is kept, rows that others have deleted since would be an error: the next run trims.
         if !server::keeps_snapshot() {
@@ -31,13 +31,19 @@ pub fn record(session: &Session, run: &Run, rights: Rights) -> Result<Option<i64
 }
 
 /// Runs `work` with a short lock timeout; `None` if that was over. A worker writes as the table's owner, whose triggers run then.
-fn write<T>(session: &Session, rights: Rights, work: impl FnOnce() -> T) -> Result<Option<T>> {
+fn write<T>(rights: Rights, work: impl FnOnce() -> T) -> Result<Option<T>> {
     let limited = || subtransaction::within(PATIENCE, work);
     let written = match rights {
         Rights::Caller => subtransaction::attempt(limited),
         Rights::Owner => {
-            let owner = authority::of_runs(session)?;
-            subtransaction::attempt(|| authority::act_as_restricted(owner, limited))
+            let settle = || subtransaction::within(PATIENCE, authority::of_record);
+            match subtransaction::attempt(settle) {
+                Ok(owner) => {
+                    let owner = owner?;
+                    subtransaction::attempt(|| authority::act_as(owner, limited))
+                }
+                Err(failure) => Err(failure),
+            }
         }
     };
     match written {
@@ -85,7 +91,7 @@ impl Recorder {
         if let Some(ended) = place.map(|place| self.streaks.swap_remove(place)).filter(|ended| ended.repeats > 0) {
             // Of no matter, should somebody hold the row.
             let repeats = [argument(ended.record), argument(ended.repeats)];
-            write(session, Rights::Owner, || session.run(Statement::RecordRepeats, &Target::none(), &repeats))?;
+            write(Rights::Owner, || session.run(Statement::RecordRepeats, &Target::none(), &repeats))?;
         }
         let Some(record) = record(session, run, Rights::Owner)? else { return Ok(false) };
         if run.outcome.is_quiet() {

@@ -1,9 +1,11 @@
 //! The three rings, and what their prunes differ in.
 
+use crate::authority::{self, Touched};
 use crate::spi::{Argument, Rows, Session, View, argument};
 use crate::statements::{Statement, Target};
 use crate::storage::Storage;
 use awa_ingest_core::error::{Error, Result};
+use pgrx::pg_sys::TEXTOID;
 
 /// A ring of partitions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,6 +94,15 @@ impl Ring {
         }
     }
 
+    /// What a look or a prune touches.
+    pub fn touched(self) -> Touched {
+        match self {
+            Self::Queue => QUEUE,
+            Self::Lease => Touched::tables(&["lease_ring_state", "lease_ring_slots", "leases"]),
+            Self::Claim => CLAIM,
+        }
+    }
+
     /// Keeps the ring from turning until the transaction ends.
     pub fn lock(self, session: &Session, storage: &Storage) {
         session.run(Statement::LockRing, &self.target(storage), &[]);
@@ -106,6 +117,36 @@ impl Ring {
     }
 }
 
+const QUEUE: Touched = Touched {
+    tables: &[
+        "queue_ring_state",
+        "queue_ring_slots",
+        "queue_claim_heads",
+        "ready_entries",
+        "ready_claim_attempt_batches",
+        "ready_tombstones",
+        "ready_segments",
+        "receipt_completion_batches",
+        "receipt_completion_tombstones",
+        "leases",
+        "lease_claims",
+        "lease_claim_batches",
+        "lease_claim_closures",
+        "lease_claim_closure_batches",
+    ],
+    written: &["done_entries", "queue_terminal_count_deltas", "queue_terminal_live_counts", "queue_terminal_rollups"],
+    functions: &[("sequence_next_value", &[TEXTOID])],
+};
+
+const CLAIM: Touched = Touched::tables(&[
+    "claim_ring_state",
+    "claim_ring_slots",
+    "lease_claims",
+    "lease_claim_batches",
+    "lease_claim_closures",
+    "lease_claim_closure_batches",
+]);
+
 impl Slot {
     /// Number and generation, for statements.
     pub fn reference(&self) -> [Argument; 2] {
@@ -116,6 +157,14 @@ impl Slot {
     pub fn target(&self) -> &Target {
         &self.target
     }
+
+    /// Raises 55000 unless its partitions are there and belong to the ring's owner. Nobody can replace them until the transaction ends.
+    pub fn settle(&self, storage: &Storage) -> Result<()> {
+        let partitions = self.ring.tables().iter().map(|table| format!("{table}_{}", self.number));
+        let state = format!("{}_ring_state", self.ring.name());
+        authority::of_tables(storage, &partitions.chain([state]).collect::<Vec<_>>()).map(|_| ())
+    }
+
     /// Keeps others from the slot. Whether there is such a slot.
     pub fn lock(&self, session: &Session) -> bool {
         session.run(Statement::LockSlot, &self.target, &[argument(self.number)]) > 0

@@ -1,12 +1,14 @@
 //! `awa_ingest.rings`: the slots of the rings, for people.
 
-use super::pass;
+use super::pass::{self, Rights};
 use super::ring::{Found, Ring};
+use crate::authority::{self, Touched};
 use crate::entry::Call;
+use crate::positions;
 use crate::results::ResultRows;
 use crate::spi::{self, Rows, Session, View, argument};
 use crate::statements::{OWN_POSITION, Statement};
-use crate::storage::{Engine, Mode, Storage, Version};
+use crate::storage::{Engine, Mode, Storage};
 use awa_ingest_core::error::Result;
 use pgrx::IntoDatum;
 use pgrx::pg_sys::Datum;
@@ -19,12 +21,18 @@ use pgrx::pg_sys::Datum;
 pub fn rings(call: &Call) -> Result<Option<Datum>> {
     let mut rows = call.rows();
     spi::connect(|session| {
-        let mut storage = Storage::resolve(session, View::Caller, Version::Checked)?;
-        // Superusers look at views, too.
+        let mut storage = authority::resolve_to_read(session)?;
+        // A look must not depend on the function of another role.
         storage.target.position = OWN_POSITION;
         if storage.engine == Engine::QueueStorage {
-            let rings: &[Ring] = if storage.mode == Mode::Embedded { &[Ring::Queue] } else { &Ring::ALL };
-            rings.iter().for_each(|ring| put(&mut rows, session, &storage, *ring));
+            positions::show(session, &storage);
+            let embedded = (&[Ring::Queue][..], EMBEDDED);
+            let rights = Rights::of_caller();
+            let awas = (&Ring::ALL[..], AWAS);
+            let (rings, touched) = if storage.mode == Mode::Embedded { embedded } else { awas };
+            authority::read(&storage, touched, || {
+                rings.iter().try_for_each(|ring| put(&mut rows, session, &storage, *ring, rights))
+            })??;
         }
         Ok(None)
     })
@@ -37,9 +45,26 @@ struct Listed {
     rows: i64,
 }
 
-fn put(rows: &mut ResultRows, session: &Session, storage: &Storage, ring: Ring) {
+/// Tables that are read of the embedded storage, and of awa's.
+const EMBEDDED: Touched = Touched::tables(&["queue_ring_state"]);
+const AWAS: Touched = Touched::tables(&[
+    "queue_ring_state",
+    "queue_ring_slots",
+    "lease_ring_state",
+    "claim_ring_state",
+    "queue_claim_heads",
+    "leases",
+    "lease_claims",
+    "lease_claim_batches",
+    "lease_claim_closures",
+    "lease_claim_closure_batches",
+    "queue_terminal_live_counts",
+]);
+
+fn put(rows: &mut ResultRows, session: &Session, storage: &Storage, ring: Ring, rights: Rights) -> Result<()> {
     let is_subscribed = pass::is_subscribed(session, storage);
-    let state = if is_subscribed || storage.mode == Mode::Embedded { None } else { verdict(session, storage, ring) };
+    let is_told = is_subscribed || storage.mode == Mode::Embedded;
+    let state = if is_told { None } else { verdict(session, storage, ring, rights)? };
     for slot in slots(session, storage, ring) {
         let (prunable, reason) = match &state {
             _ if slot.current => (false, Some("current")),
@@ -63,11 +88,16 @@ fn put(rows: &mut ResultRows, session: &Session, storage: &Storage, ring: Ring) 
             reason.into_datum(),
         ]);
     }
+    Ok(())
 }
 
 /// The oldest slot, and what is found in it; slot -1 where there is none.
-fn verdict(session: &Session, storage: &Storage, ring: Ring) -> Option<(i32, Found)> {
-    Some(ring.oldest(session, storage).map_or((-1, Found::Empty), |slot| (slot.number, slot.look(session))))
+fn verdict(session: &Session, storage: &Storage, ring: Ring, rights: Rights) -> Result<Option<(i32, Found)>> {
+    let Some(slot) = ring.oldest(session, storage) else { return Ok(Some((-1, Found::Empty))) };
+    if rights == Rights::Owner {
+        slot.settle(storage)?;
+    }
+    Ok(Some((slot.number, slot.look(session))))
 }
 
 fn slots(session: &Session, storage: &Storage, ring: Ring) -> Vec<Listed> {

@@ -4,12 +4,16 @@ use super::pass::{Acting, Done};
 use super::prune;
 use super::ring::{Ring, Slot};
 use super::run::Outcome;
+use crate::authority::Touched;
 use crate::spi::{Rows, Session, View};
 use crate::statements::{Statement, Target};
 use crate::storage::Storage;
 
 /// What stands in the place of a ring's name.
 pub const NAME: &str = "rollup";
+
+/// What says where there is something to fold.
+pub const FOUND: Touched = Touched::tables(&["queue_ring_state", "queue_ring_slots", "queue_terminal_count_deltas"]);
 
 /// Slots that one pass folds: as many as awa's.
 const MOST_SLOTS: usize = 4;
@@ -28,7 +32,12 @@ pub fn fold(acting: &Acting<'_>, slot: i32, generation: i64) -> Done {
         return Done::nothing(Outcome::SkippedPinned);
     }
     let slot = Ring::Queue.slot(acting.storage, slot, generation);
-    acting.act(|| prune::carefully(|| fold_slot(acting.session, acting.storage, &slot)))
+    acting.act(Ring::Queue.touched(), || {
+        prune::carefully(|| {
+            acting.check(&slot);
+            fold_slot(acting.session, acting.storage, &slot)
+        })
+    })
 }
 
 /// What keeps the slot is looked at before and behind the locks, as for a prune.

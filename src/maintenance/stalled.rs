@@ -8,6 +8,7 @@
 use super::pass::{Acting, Done};
 use super::prune::carefully;
 use super::run::Outcome;
+use crate::authority::{self, Touched};
 use crate::entry::Call;
 use crate::lane_cursors::{self, LaneCursors};
 use crate::lanes;
@@ -16,11 +17,21 @@ use crate::sequence;
 use crate::server;
 use crate::spi::{self, Rows, Session, View, argument};
 use crate::statements::Statement;
-use crate::storage::{Engine, Mode, Storage, Version};
+use crate::storage::{Engine, Mode, Storage};
 use crate::subtransaction;
 use awa_ingest_core::error::{Error, Result};
 use pgrx::IntoDatum;
 use pgrx::pg_sys::Datum;
+
+/// What is read of the storage.
+pub const TOUCHED: Touched = Touched::tables(&[
+    "queue_enqueue_heads",
+    "queue_claim_heads",
+    "ready_segments",
+    "ready_entries",
+    "ready_tombstones",
+    "ready_claim_attempt_batches",
+]);
 
 /// Milliseconds that a pass waits for each lock of a lane; its producers hold theirs until they commit.
 const PATIENCE: i32 = 100;
@@ -40,11 +51,11 @@ struct Stall {
 pub fn stalled_lane_states(call: &Call) -> Result<Option<Datum>> {
     let mut rows = call.rows();
     spi::connect(|session| {
-        let storage = Storage::resolve(session, View::Caller, Version::Checked)?;
+        let storage = authority::resolve_to_read(session)?;
         if is_claimed_from(&storage) {
             let may_read = |lane: &LaneCursors| [&lane.claim, &lane.enqueue].iter().all(|part| sequence::may_read(part.oid));
-            let found = server::with_setting(c"row_security", c"off", || find(session, &storage, may_read));
-            found?.iter().for_each(|stall| put(&mut rows, stall));
+            let look = || server::with_setting(c"row_security", c"off", || find(session, &storage, may_read));
+            authority::read(&storage, TOUCHED, look)??.iter().for_each(|stall| put(&mut rows, stall));
         }
         Ok(None)
     })

@@ -83,7 +83,7 @@ impl Refresh {
     fn is_unchanged(&mut self) -> bool {
         let look = || {
             spi::connect(|session| {
-                let storage = authority::resolve(session).ok()?;
+                let storage = authority::resolve(session, View::Caller).ok()?;
                 maintenance::fingerprint(session, &storage)
             })
         };
@@ -105,7 +105,7 @@ impl Refresh {
             Err(BackgroundWorkerStatus::NotYetStarted) => PROCESS.set(Some(process)),
             Err(_) => {
                 let incomplete = process::transaction(|| spi::connect(|session| maintenance::is_incomplete(session, began)));
-                if self.was_ended || incomplete != Ok(false) {
+                if self.was_ended || incomplete != Ok(Ok(false)) {
                     self.fingerprint = None;
                 }
                 self.end(false);

@@ -136,7 +136,7 @@ pub enum Error {
     ClaimsHidden,
     /// A trigger or rule left out rows: of which table, and how many.
     RowsLeftOut(String, u64),
-    /// The tables of a storage schema do not belong together: which schema.
+    /// The parts of a storage do not belong together: which belongs to whom.
     MixedOwners(String),
     /// There is no such maintenance task.
     UnknownTask(String),
@@ -259,6 +259,7 @@ impl Error {
                 (None, None) => format!("Key (unique_key)=(\\x{key}) is claimed already."),
             }),
             Self::Job { fault: Fault::Timestamp(_, reason), .. } => Some(reason.clone()),
+            Self::MixedOwners(what) => Some(what.clone()),
             Self::Damaged(damage) => damage.detail(),
             Self::At { error, .. } => error.detail(),
             Self::RingTurned { slot, generation, now } => Some(format!(
@@ -331,9 +332,10 @@ impl Error {
             Self::BeyondRepair(..) => Some("Put it right by hand, while the queue has neither producers nor workers."),
             Self::ClaimsHidden => Some("Look for row security and triggers on job_unique_claims."),
             Self::RowsLeftOut(..) => Some("Look for triggers and rules on the table that skip rows."),
-            Self::MixedOwners(_) => {
-                Some("Lanes are created with the rights of that owner: give all tables and functions of awa one owner.")
-            }
+            Self::MixedOwners(_) => Some(
+                "What is read and written here is read and written with the rights of that owner: give schema, tables and functions one \
+                 owner, with ALTER … OWNER TO.",
+            ),
             Self::UnknownTask(_) => Some("Tasks are statistics, prune and lanes."),
             Self::KeptSnapshot(_) => Some("Call it at READ COMMITTED."),
             Self::NotMaintained(_) => Some("Known are the partitioned tables of the storage in use, and its head tables."),
@@ -404,8 +406,8 @@ impl Display for Error {
             Self::BeyondRepair(name, what) => write!(f, "sequence \"{name}\" has no safe repair: {what}"),
             Self::ClaimsHidden => f.write_str("unique keys can be neither claimed nor seen to be claimed"),
             Self::RowsLeftOut(table, count) => write!(f, "{count} rows were left out of table {table}"),
-            Self::MixedOwners(schema) => {
-                write!(f, "the tables in schema \"{schema}\" that a lane consists of are not plain tables of one owner")
+            Self::MixedOwners(_) => {
+                f.write_str("the schemas, plain tables and functions that a storage consists of must be there, and have one owner")
             }
             Self::UnknownTask(name) => write!(f, "unknown maintenance task \"{name}\""),
             Self::KeptSnapshot(task) => write!(f, "{task} needs a transaction that sees what others commit meanwhile"),

@@ -7,6 +7,7 @@ mod created;
 mod dump;
 mod errors;
 mod explain;
+mod forgotten;
 mod formats;
 mod insert;
 mod json_text;

@@ -202,10 +202,10 @@ async fn nothing_is_public_and_a_producer_has_what_it_needs() {
         assert_same_rows(&format!("{storage:?}"), &expected, &grants_of(&client, &oid).await);
 
         // All of it can be taken back.
-        client.batch_execute(&format!("DROP OWNED BY {role}")).await.unwrap();
+        client.batch_execute(&format!("SELECT awa_ingest.revoke_producer('{role}')")).await.unwrap();
         assert_eq!(grants_of(&client, &oid).await, Vec::<Value>::new(), "{storage:?}");
         for table in TABLES {
-            assert_forbidden(&db, &role, table, "after DROP OWNED").await;
+            assert_forbidden(&db, &role, table, "after revoke_producer").await;
         }
         client.batch_execute(&format!("DROP ROLE {role}")).await.expect("nothing depends on it any more");
     }

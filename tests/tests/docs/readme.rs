@@ -25,7 +25,10 @@ async fn readme_sql_runs_as_printed() {
     }
     let counts = client.query_one("SELECT count(*), count(DISTINCT queue) FROM awa_ingest.ready_entries", &[]).await.unwrap();
     assert_eq!((counts.get::<_, i64>(0), counts.get::<_, i64>(1)), (110, 5));
-    client.batch_execute("DROP OWNED BY app; DROP ROLE app").await.unwrap_or_else(|error| panic!("{error:?}"));
+    client
+        .batch_execute("SELECT awa_ingest.revoke_producer('app'); DROP ROLE app")
+        .await
+        .unwrap_or_else(|error| panic!("{error:?}"));
 }
 
 /// The page for those who run awa, in one of their databases.
@@ -53,7 +56,7 @@ async fn sql_for_operators_runs_as_printed() {
     for sql in blocks {
         client.batch_execute(sql).await.unwrap_or_else(|error| panic!("{sql}\n{error:?}"));
     }
-    client.batch_execute("SELECT awa_ingest.stop_worker(); DROP OWNED BY ops; DROP ROLE ops").await.unwrap();
+    client.batch_execute("SELECT awa_ingest.stop_worker(), awa_ingest.revoke_operator('ops'); DROP ROLE ops").await.unwrap();
 }
 
 /// Its tables name every column of the views that it explains.

@@ -169,16 +169,19 @@ async fn another_oldest_slot() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_open_claim_in_the_claim_ring() {
     let stage = stage().await;
-    // A view stands before the partition, good enough for all but the TRUNCATE.
+    // A view stands before the partition, good enough for all but the TRUNCATE. Not for a superuser, who would run its code.
+    let operator = stage.db.role("operator").await;
     stage
-        .run(
-            "ALTER TABLE awa.lease_claims_0 RENAME TO lease_claims_behind_0;
-             CREATE VIEW awa.lease_claims_0 AS SELECT * FROM awa.lease_claims_behind_0 WHERE gate.pass()",
-        )
+        .run(&format!(
+            "SELECT awa_ingest.grant_operator('{operator}');
+             ALTER TABLE awa.lease_claims_0 RENAME TO lease_claims_behind_0;
+             CREATE VIEW awa.lease_claims_0 AS SELECT * FROM awa.lease_claims_behind_0 WHERE gate.pass();
+             GRANT ALL ON awa.lease_claims_0 TO {operator}"
+        ))
         .await;
     stage.turn("claim").await;
     assert_eq!(stage.value::<i64>("SELECT count(*) FROM awa.lease_claims_0").await, 1);
-    let paused = Paused::start(&stage, "postgres", CLAIM).await;
+    let paused = Paused::start(&stage, &operator, CLAIM).await;
     stage.run(CLAIM_OF_SLOT_0).await;
     let before = stage.dump().await;
     let steps = paused.go_on(&stage).await;

@@ -141,13 +141,10 @@ async fn a_rule_on_a_lane_table_is_not_run() {
     }
 }
 
-/// The schema belongs to a superuser, which says nothing about its tables.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_trigger_runs_as_the_tables_owner() {
     for table in ["queue_lanes", "queue_enqueue_heads", "queue_claim_heads"] {
         let victim = Victim::new().await;
-        let schema = format!("ALTER SCHEMA awa OWNER TO postgres; GRANT ALL ON SCHEMA awa TO {}", victim.app);
-        victim.superuser.batch_execute(&schema).await.unwrap();
         let trigger = format!("CREATE TRIGGER a_trap BEFORE INSERT ON awa.{table} FOR EACH ROW EXECUTE FUNCTION public.trap_row()");
         victim.run(&trigger).await;
         victim.assert_all_harmless(table).await;
@@ -173,10 +170,11 @@ async fn expressions_run_as_the_tables_owner() {
     }
 }
 
-/// A storage of the app's in a schema that belongs to a superuser, with a function of its own.
+/// A storage of the app's in another schema, with a function of its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_storage_in_another_schema_runs_as_its_owner() {
     let victim = Victim::new().await;
+    victim.superuser.batch_execute(&format!("ALTER SCHEMA public OWNER TO {}", victim.app)).await.unwrap();
     victim.run("SELECT awa.install_queue_storage_substrate('public')").await;
     victim
         .run(
@@ -189,6 +187,9 @@ async fn a_storage_in_another_schema_runs_as_its_owner() {
     victim.run("ALTER TABLE public.queue_enqueue_heads DISABLE TRIGGER USER; ALTER TABLE public.queue_claim_heads DISABLE TRIGGER USER").await;
     victim.call_all().await;
     victim.assert_sprung_in_vain("ensure_lane_sequences").await;
+    victim.superuser.batch_execute("ALTER SCHEMA public OWNER TO postgres").await.unwrap();
+    let refused = failure(victim.client.batch_execute("SELECT awa_ingest.provision_lane('other', 1::smallint, 0::smallint)").await);
+    assert!(refused.sqlstate == "55000" && refused.detail.contains("Schema public"), "{refused:?}");
 }
 
 /// Tables that only look like awa's.
@@ -218,14 +219,17 @@ async fn mixed_owners_are_refused() {
     let function = "FUNCTION awa.ensure_lane_sequences(text, smallint, smallint)";
     let mut parts: Vec<String> = STATE.iter().map(|table| format!("TABLE awa.{table}")).collect();
     parts.extend(["queue_lanes", "queue_enqueue_heads", "queue_claim_heads"].map(|table| format!("TABLE awa.{table}")));
-    parts.push(function.to_owned());
+    parts.extend([function.to_owned(), "SCHEMA awa".to_owned()]);
     for part in parts {
-        let keep = format!("BEGIN; ALTER {part} OWNER TO postgres; GRANT SELECT ON ALL TABLES IN SCHEMA awa TO {}", victim.app);
+        let keep = format!(
+            "BEGIN; ALTER {part} OWNER TO postgres; GRANT ALL ON SCHEMA awa TO {0}; GRANT SELECT ON ALL TABLES IN SCHEMA awa TO {0}",
+            victim.app
+        );
         victim.superuser.batch_execute(&format!("{keep}; COMMIT")).await.expect(&keep);
         let provision = "SELECT awa_ingest.provision_lane('q', 1::smallint, 0::smallint)";
         let refused = failure(victim.client.batch_execute(provision).await);
         assert_eq!(refused.sqlstate, "55000", "{part}: {refused:?}");
-        assert!(refused.hint.contains("one owner"), "{part}: {refused:?}");
+        assert!(refused.hint.contains("one owner") && refused.detail.contains("postgres"), "{part}: {refused:?}");
         let back = format!("ALTER {part} OWNER TO {}", victim.app);
         victim.superuser.batch_execute(&back).await.unwrap();
         victim.run(provision).await;

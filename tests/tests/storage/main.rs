@@ -14,6 +14,8 @@ mod embedded_dump;
 mod engine;
 mod lookup;
 mod privileges;
+mod revokes;
 mod row_security;
 mod settings;
+mod takeover;
 mod workable;

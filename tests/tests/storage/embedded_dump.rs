@@ -195,7 +195,11 @@ async fn a_restored_storage_goes_with_its_extension() {
 async fn an_attached_database_is_restored() {
     let source = Db::awa().await;
     let original = source.connect().await;
-    enqueue(&original, &some_jobs(1)).await;
+    // Times that awa's workers can read.
+    let mut batch = some_jobs(1);
+    batch[7]["run_at"] = json!("9999-01-01");
+    batch[8]["run_at"] = json!(chrono::Utc::now().to_rfc3339());
+    enqueue(&original, &batch).await;
     for route in ROUTES {
         let target = Db::bare().await;
         copy(&source, &target, route);
@@ -203,7 +207,7 @@ async fn an_attached_database_is_restored() {
         for table in ["awa.ready_entries", "awa.ready_segments", "awa.deferred_jobs", "awa.job_unique_claims"] {
             assert_same_rows(table, &rows(&original, table, &[]).await, &rows(&restored, table, &[]).await);
         }
-        let answer = enqueue(&restored, &some_jobs(1)).await;
+        let answer = enqueue(&restored, &batch).await;
         assert!(answer[5].1.is_some() && answer[0].0 == Some(10), "{route:?}: {answer:?}");
     }
 }

@@ -12,7 +12,7 @@ use tokio_postgres::Client;
 pub fn cluster() -> Arc<Cluster> {
     static SHARED: OnceLock<Arc<Cluster>> = OnceLock::new();
     let start = || {
-        Cluster::start(&[
+        let mut settings = vec![
             ("shared_preload_libraries", "awa_ingest"),
             ("awa_ingest.prune_interval", "20ms"),
             ("wal_level", "logical"),
@@ -22,9 +22,22 @@ pub fn cluster() -> Arc<Cluster> {
             ("max_logical_replication_workers", "50"),
             ("max_sync_workers_per_subscription", "4"),
             ("wal_retrieve_retry_interval", "100ms"),
-        ])
+        ];
+        // Older servers take the number of slots for it.
+        if major_version() >= 18 {
+            settings.push(("max_active_replication_origins", "60"));
+        }
+        Cluster::start(&settings)
     };
     SHARED.get_or_init(start).clone()
+}
+
+/// Of the server's program: `postgres (PostgreSQL) 18.1`.
+fn major_version() -> u32 {
+    let program = std::path::PathBuf::from(std::env::var_os("AWA_INGEST_PG_BIN").expect("AWA_INGEST_PG_BIN")).join("postgres");
+    let output = std::process::Command::new(program).arg("--version").output().expect("postgres --version").stdout;
+    let version = String::from_utf8_lossy(&output).split_whitespace().nth(2).map(str::to_owned).expect("a version");
+    version.split(|c: char| !c.is_ascii_digit()).next().and_then(|major| major.parse().ok()).expect("a number")
 }
 
 /// One side.

@@ -25,7 +25,7 @@ FROM awa_ingest.ready_entries GROUP BY queue, priority, enqueue_shard ORDER BY q
 SELECT * FROM awa.enqueue_batch((SELECT jsonb_agg(job) FROM (TABLE charges LIMIT 3) AS again), on_conflict => 'skip');
 
 \echo 'State of the extension:'
-SELECT extension_version, mode, storage_schema, ready FROM awa_ingest.status();
+SELECT extension_version, storage, storage_schema, ready FROM awa_ingest.status();
 
 -- A demo that lost a job must not look like a success.
 SELECT sum(enqueued) = (SELECT count(*) FROM stored) AND sum(jobs) = 50000 AND sum(enqueued) < sum(jobs) AS complete

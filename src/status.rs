@@ -44,7 +44,7 @@ pub fn status(call: &Call) -> Result<Option<Datum>> {
     let (function, function_problem) = if attached { compat(awa.as_ref())? } else { (None, None) };
     let row = [
         env!("CARGO_PKG_VERSION").into_datum(),
-        (if mode == Mode::Attached { "attached" } else { "embedded" }).into_datum(),
+        (if mode == Mode::Attached { "awa" } else { "own" }).into_datum(),
         schema.into_datum(),
         engine.into_datum(),
         awa.as_ref().and_then(|awa| awa.version).into_datum(),

@@ -100,7 +100,7 @@ COMMENT ON FUNCTION awa.enqueue_csv(text, text, boolean, text, text, text[]) IS
 
 CREATE FUNCTION awa_ingest.status(
     OUT extension_version text,
-    OUT mode text,
+    OUT storage text,
     OUT storage_schema text,
     OUT engine text,
     OUT awa_schema_version integer,
@@ -111,7 +111,7 @@ CREATE FUNCTION awa_ingest.status(
     OUT insert_job_compat_problem text
 ) AS 'MODULE_PATHNAME', 'awa_ingest_status' LANGUAGE C STABLE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
 COMMENT ON FUNCTION awa_ingest.status() IS
-    'Where jobs go now: attached to awa or embedded, the storage schema, what keeps jobs from being taken, and whether awa''s function is replaced';
+    'Where jobs go now: the storage of awa or the extension''s own, its schema, what keeps jobs from being taken, and whether awa''s function is replaced';
 
 -- Runs as the storage schema's owner inside: the caller needs no right to create anything.
 CREATE FUNCTION awa_ingest.provision_lane(queue text, priority smallint, shard smallint) RETURNS void

@@ -20,7 +20,7 @@ BEGIN
         RAISE EXCEPTION '%', status.problem USING ERRCODE = 'object_not_in_prerequisite_state', HINT = status.hint;
     END IF;
     storage := quote_ident(status.storage_schema);
-    shared := CASE status.mode WHEN 'attached' THEN 'awa' ELSE 'awa_ingest' END;
+    shared := CASE status.storage WHEN 'awa' THEN 'awa' ELSE 'awa_ingest' END;
 
     EXECUTE format('GRANT USAGE ON SCHEMA awa, awa_ingest, %s TO %s', storage, grantee);
     EXECUTE format('GRANT EXECUTE ON FUNCTION
@@ -49,7 +49,7 @@ BEGIN
     LOOP
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', routine, grantee);
     END LOOP;
-    IF status.mode = 'attached' THEN
+    IF status.storage = 'awa' THEN
         EXECUTE format('GRANT SELECT ON awa.storage_transition_state, awa.runtime_storage_backends, awa.schema_version TO %s', grantee);
     END IF;
     IF status.engine = 'canonical' THEN
@@ -140,10 +140,10 @@ BEGIN
     IF to_regclass('awa_ingest.maintenance_records') IS NOT NULL THEN
         EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON awa_ingest.maintenance_records TO %s', grantee);
     END IF;
-    IF status.mode = 'attached' THEN
+    IF status.storage = 'awa' THEN
         EXECUTE format('GRANT SELECT ON awa.storage_transition_state, awa.runtime_storage_backends, awa.schema_version TO %s', grantee);
     END IF;
-    IF status.storage_schema = 'awa_ingest' THEN
+    IF status.storage = 'own' THEN
         -- What discard and discard_queue touch: who may throw a whole slot away may throw away one job.
         EXECUTE format('GRANT SELECT, DELETE ON awa_ingest.ready_entries, awa_ingest.deferred_jobs, awa_ingest.job_unique_claims TO %s', grantee);
         EXECUTE format('GRANT SELECT, INSERT, DELETE ON awa_ingest.ready_segments TO %s', grantee);

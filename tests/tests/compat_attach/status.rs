@@ -13,7 +13,7 @@ async fn the_columns_come_last() {
     let names: Vec<&str> = statement.columns().iter().map(|column| column.name()).collect();
     assert_eq!(
         names[..8],
-        ["extension_version", "mode", "storage_schema", "engine", "awa_schema_version", "ready", "problem", "hint"]
+        ["extension_version", "storage", "storage_schema", "engine", "awa_schema_version", "ready", "problem", "hint"]
     );
     assert_eq!(names[8..], ["insert_job_compat", "insert_job_compat_problem"]);
 }

@@ -191,9 +191,9 @@ async fn large_batches_spill() {
 /// `status()` says where jobs go.
 #[tokio::test(flavor = "multi_thread")]
 async fn status_says_canonical() {
-    let status = "(SELECT mode, engine, storage_schema, ready, problem, insert_job_compat FROM awa_ingest.status())";
+    let status = "(SELECT storage, engine, storage_schema, ready, problem, insert_job_compat FROM awa_ingest.status())";
     let client = canonical().await.connect().await;
-    let expected = json!({"mode": "attached", "engine": "canonical", "storage_schema": "awa", "ready": true, "problem": null,
+    let expected = json!({"storage": "awa", "engine": "canonical", "storage_schema": "awa", "ready": true, "problem": null,
         "insert_job_compat": "replaced"});
     assert_eq!(rows(&client, status, &[]).await, [expected]);
     let client = attached().await.connect().await;

@@ -41,18 +41,18 @@ async fn refusal(client: &Client) -> String {
     refused.sqlstate
 }
 
-/// Mode, storage schema and readiness as `awa_ingest.status()` reports them.
+/// Storage, its schema and readiness as `awa_ingest.status()` reports them.
 async fn status(client: &Client) -> (String, Option<String>, bool) {
-    let sql = "SELECT mode, storage_schema, ready, problem, hint FROM awa_ingest.status()";
+    let sql = "SELECT storage, storage_schema, ready, problem, hint FROM awa_ingest.status()";
     let row = client.query_one(sql, &[]).await.expect(sql);
     let (ready, problem): (bool, Option<String>) = (row.get("ready"), row.get("problem"));
     assert_eq!(ready, problem.is_none(), "not ready has a reason: {problem:?}");
     assert_eq!(ready, row.get::<_, Option<&str>>("hint").is_none(), "and a hint");
-    (row.get("mode"), row.get("storage_schema"), ready)
+    (row.get("storage"), row.get("storage_schema"), ready)
 }
 
-fn ready(mode: &str, schema: &str) -> (String, Option<String>, bool) {
-    (mode.to_owned(), Some(schema.to_owned()), true)
+fn ready(storage: &str, schema: &str) -> (String, Option<String>, bool) {
+    (storage.to_owned(), Some(schema.to_owned()), true)
 }
 
 /// A statement of somebody else, committed at once.
@@ -77,17 +77,17 @@ async fn one_session_follows_awas_life() {
     let db = Db::embedded().await;
     let session = db.connect().await;
     assert_eq!(lands_in(&session).await, "awa_ingest");
-    assert_eq!(status(&session).await, ready("embedded", "awa_ingest"));
+    assert_eq!(status(&session).await, ready("own", "awa_ingest"));
 
     db.migrate_awa().await;
     assert_eq!(lands_in(&session).await, "canonical");
-    assert_eq!(status(&session).await, ready("attached", "awa"));
+    assert_eq!(status(&session).await, ready("awa", "awa"));
     // awa finalises only where nothing waits.
     elsewhere(&db, "DELETE FROM awa.jobs").await;
 
     elsewhere(&db, FINALISE).await;
     assert_eq!(lands_in(&session).await, "awa");
-    assert_eq!(status(&session).await, ready("attached", "awa"));
+    assert_eq!(status(&session).await, ready("awa", "awa"));
 
     elsewhere(&db, "CREATE TABLE saved AS TABLE awa.schema_version; DELETE FROM awa.schema_version WHERE version > 30").await;
     assert_eq!(refusal(&session).await, "55000", "an older schema");
@@ -103,7 +103,7 @@ async fn one_session_follows_awas_life() {
 
     elsewhere(&db, DROP_AWAS_TABLES).await;
     assert_eq!(lands_in(&session).await, "awa_ingest");
-    assert_eq!(status(&session).await, ready("embedded", "awa_ingest"));
+    assert_eq!(status(&session).await, ready("own", "awa_ingest"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -195,7 +195,7 @@ async fn a_custom_storage_schema_is_followed() {
     for schema in ["jobs_one", "jobs_two", "jobs_one"] {
         QueueStorage::new(custom(schema)).unwrap().install(&pool).await.unwrap();
         assert_eq!(lands_in(&session).await, schema);
-        assert_eq!(status(&session).await, ready("attached", schema));
+        assert_eq!(status(&session).await, ready("awa", schema));
     }
 
     let worker = Worker::builder().queue("default").kind("step").storage(custom("jobs_one")).start(&db).await;

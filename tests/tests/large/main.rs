@@ -2,4 +2,5 @@
 
 mod copy_big;
 mod fuzz;
+mod limit;
 mod memory;

@@ -2,6 +2,7 @@
 //! row as well; the stored payload is awa's compact one.
 
 use crate::arguments::{self, text_array};
+use crate::before_commit;
 use crate::datum::Arena;
 use crate::entry::Call;
 use crate::ingest_stats;
@@ -197,6 +198,7 @@ fn into_canonical(call: &Call, storage: &Storage, state: &str) -> Result<Datum> 
         "scheduled" | "retryable" => Statement::CanonicalScheduledJob,
         _ => Statement::CanonicalHotJob,
     };
+    before_commit::remember(storage, None);
     let row = spi::connect(|session| {
         lane_check::explained(storage, || {
             session.query(statement, &storage.target, &arguments, View::Write, |rows| {

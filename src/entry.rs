@@ -131,9 +131,12 @@ entry_points! {
     awa_ingest_last_ingest_jobs pg_finfo_awa_ingest_last_ingest_jobs => crate::last::last_ingest_jobs;
     awa_ingest_attach pg_finfo_awa_ingest_attach => crate::attach::attach;
     awa_ingest_adopt pg_finfo_awa_ingest_adopt => crate::adopt::adopt;
+    awa_ingest_discard pg_finfo_awa_ingest_discard => crate::discard::discard;
+    awa_ingest_discard_queue pg_finfo_awa_ingest_discard_queue => crate::discard::discard_queue;
     awa_ingest_detach pg_finfo_awa_ingest_detach => crate::attach::detach;
     awa_ingest_fdw_handler pg_finfo_awa_ingest_fdw_handler => crate::foreign::handler;
     awa_ingest_fdw_validator pg_finfo_awa_ingest_fdw_validator => crate::foreign::validate;
+    awa_ingest_check_foreign_tables pg_finfo_awa_ingest_check_foreign_tables => crate::foreign::check_foreign_tables;
     awa_ingest_last_ingest pg_finfo_awa_ingest_last_ingest => crate::last::last_ingest;
     awa_ingest_last_ingest_summary pg_finfo_awa_ingest_last_ingest_summary => crate::last::last_ingest_summary;
     awa_ingest_run_maintenance pg_finfo_awa_ingest_run_maintenance => crate::maintenance::run_maintenance;

@@ -12,6 +12,7 @@
 //! No connection to the server's programming interface stays open between jobs: a COPY takes as long as its client likes, and other
 //! statements run in between.
 
+use crate::before_commit;
 use crate::catalog::QueueCatalog;
 use crate::claims::{self, Losers};
 use crate::direct::Common;
@@ -292,7 +293,11 @@ impl<R: Results> Ingest<R> {
         let storage = self.storage.clone();
         lane_check::explained(&storage, || match storage.engine {
             Engine::QueueStorage => self.write_queue_storage(session, &locked, now),
-            Engine::Canonical => write::canonical(session, &storage, now, jobs - deferred, deferred),
+            Engine::Canonical if jobs > 0 => {
+                before_commit::remember(&storage, None);
+                write::canonical(session, &storage, now, jobs - deferred, deferred)
+            }
+            Engine::Canonical => Ok(()),
         })?;
         self.results.written(session, &self.storage, now)?;
         if let Some(tally) = self.tally.take() {
@@ -324,11 +329,13 @@ impl<R: Results> Ingest<R> {
             let position = ring::current(session, &self.storage)?;
             // Behind the last lock that is waited for.
             let starts = locked.reserve(&self.lanes);
+            before_commit::remember(&self.storage, Some((position.slot, position.generation)));
             let common = Common { slot: position.slot, generation: position.generation, starts, now };
             write::ready(session, &position, &self.spool, common, ready, self.segments.count)?;
             notify::queues(&self.router, &self.lanes);
         }
         if self.deferred > 0 {
+            before_commit::remember(&self.storage, None);
             write::deferred(session, &self.storage, now, self.deferred)?;
         }
         Ok(())

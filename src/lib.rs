@@ -10,6 +10,7 @@ mod arguments;
 mod attach;
 mod authority;
 mod batch;
+mod before_commit;
 mod cancellation;
 mod catalog;
 mod changes;
@@ -19,6 +20,7 @@ mod context;
 mod csv;
 mod datum;
 mod direct;
+mod discard;
 mod drop_guard;
 mod entry;
 mod foreign;
@@ -56,6 +58,7 @@ mod server;
 mod settings;
 mod shared;
 mod single;
+mod small_table;
 mod spi;
 mod spool;
 mod statements;
@@ -80,7 +83,8 @@ extension_sql_file!("../sql/install/ingest_stats.sql", name = "ingest_stats", re
 extension_sql_file!("../sql/install/lanes.sql", name = "lanes", requires = ["ingest_stats"]);
 extension_sql_file!("../sql/install/maintenance.sql", name = "maintenance", requires = ["lanes"]);
 extension_sql_file!("../sql/install/replication.sql", name = "replication", requires = ["maintenance"]);
-extension_sql_file!("../sql/install/grants.sql", name = "grants", requires = ["replication"]);
+extension_sql_file!("../sql/install/discard.sql", name = "discard", requires = ["replication"]);
+extension_sql_file!("../sql/install/grants.sql", name = "grants", requires = ["discard"]);
 extension_sql_file!("../sql/install/revokes.sql", name = "revokes", requires = ["grants"]);
 extension_sql_file!("../sql/install/drop_guard.sql", name = "drop_guard", requires = ["revokes"]);
 
@@ -92,6 +96,7 @@ pub extern "C-unwind" fn _PG_init() {
     storage::watch_catalog();
     last::watch_transactions();
     changes::watch();
+    before_commit::watch();
     workers::watch_transactions();
     if server::is_preloading() {
         shared::register();

@@ -11,6 +11,8 @@ use crate::statements::Statement;
 use crate::storage::{Engine, Storage};
 use awa_ingest_core::error::{Error, Result};
 use pgrx::pg_sys::Datum;
+use std::cell::RefCell;
+use std::rc::Rc;
 
 /// Shards are at most 64.
 const LAST_SHARD: i16 = 63;
@@ -49,7 +51,36 @@ pub fn for_writer(session: &Session, storage: &Storage, queue: &str, priority: i
     }
 }
 
+/// Schema, queue, priority and shard.
+type Lane = (Rc<str>, String, i16, i16);
+
+thread_local! {
+    /// Lanes that this session is making.
+    static MAKING: RefCell<Vec<Lane>> = const { RefCell::new(Vec::new()) };
+}
+
+/// More lanes than triggers can sensibly have this session make within one another.
+const DEEPEST: usize = 16;
+
+/// Making a lane runs triggers and DDL, and with it event triggers: those may enqueue by themselves. A lane that is being made cannot be
+/// made within that, nor can lanes without end.
 fn create(session: &Session, storage: &Storage, queue: &str, priority: i16, shard: i16) -> Result<()> {
+    struct Made;
+    impl Drop for Made {
+        fn drop(&mut self) {
+            MAKING.with_borrow_mut(Vec::pop);
+        }
+    }
+    let lane = (storage.schema.clone(), queue.to_owned(), priority, shard);
+    if MAKING.with_borrow(|making| making.len() >= DEEPEST || making.contains(&lane)) {
+        return Err(Error::LaneInTheMaking(format!("(queue \"{queue}\", priority {priority}, shard {shard})")));
+    }
+    MAKING.with_borrow_mut(|making| making.push(lane));
+    let _made = Made;
+    make(session, storage, queue, priority, shard)
+}
+
+fn make(session: &Session, storage: &Storage, queue: &str, priority: i16, shard: i16) -> Result<()> {
     let schema = argument(&*storage.schema);
     let lane = [argument(queue), argument(priority), argument(shard), schema];
     let run = |statement, arguments: usize| session.run(statement, &storage.target, &lane[..arguments]);

@@ -39,10 +39,14 @@ pub struct Cell {
     pub column: Option<Column>,
     /// How it is read.
     pub kind: Kind,
+    /// The modifier of its type, or of what its domain is based on; -1 for none.
+    pub modifier: i32,
+    /// Its domain.
+    pub domain: Option<Oid>,
 }
 
 impl Cell {
-    fn new(place: usize, name: &str, oid: Oid) -> Result<Self> {
+    fn new(place: usize, name: &str, oid: Oid, mut modifier: i32) -> Result<Self> {
         let column = match name {
             "job_id" => None,
             _ => Some(Column::parse(name).ok_or_else(|| Error::UnknownColumn(name.to_owned()))?),
@@ -57,7 +61,10 @@ impl Cell {
             Some(Column::UniqueKey | Column::OrderingKey) => (&[Kind::Bytes], "bytea"),
         };
         let kind = Kind::of(oid).filter(|kind| kinds.contains(kind));
-        kind.map(|kind| Self { place, column, kind }).ok_or_else(|| Error::ColumnType(name.to_owned(), types))
+        // SAFETY: any oid may be asked for; the modifier of a type that is no domain stays what it is.
+        let base = unsafe { pg_sys::getBaseTypeAndTypmod(oid, &mut modifier) };
+        let domain = (base != oid).then_some(oid);
+        kind.map(|kind| Self { place, column, kind, modifier, domain }).ok_or_else(|| Error::ColumnType(name.to_owned(), types))
     }
 }
 
@@ -95,7 +102,7 @@ impl Reader {
         let cells = live.map(|(place, attribute)| match attribute.attgenerated as u8 {
             // Computed when it is read, which never happens.
             b'v' => Err(Error::VirtualColumn(attribute.name().to_owned())),
-            _ => Cell::new(place, attribute.name(), attribute.atttypid),
+            _ => Cell::new(place, attribute.name(), attribute.atttypid, attribute.atttypmod),
         });
         Ok(Self { cells: cells.collect::<Result<_>>()? })
     }

@@ -2,6 +2,7 @@
 //! common they share: the storage as their snapshot shows it, the lanes that they hold, and the ring slot found behind each lane's lock.
 #![allow(unsafe_code)]
 
+use crate::before_commit;
 use crate::datum;
 use crate::direct::{self, Common};
 use crate::held::{Held, Taken};
@@ -90,12 +91,14 @@ fn write_uncounted(
     let written = |now: i64| Written { job_id, run_at: run_at.unwrap_or(now), created_at: now };
     if job.state != InitialState::Available {
         let written = written(server::clock());
+        before_commit::remember(storage, None);
         lane_check::explained(storage, || deferred(storage, job, single, &written))?;
         return Ok((written, None));
     }
     let Taken { held, position, waited } = Held::take(storage, &Lane::of_one(queue, job.priority, shard))?;
     // Read behind the lane's lock, as in the pipeline.
     let written = written(server::clock());
+    before_commit::remember(storage, Some((held.position.slot, held.position.generation)));
     lane_check::explained(storage, || ready(&held, position, job, shard, single, &written))?;
     notify::queue(job.queue);
     // SAFETY: later functions of the same statement see the job, as they see what awa's function wrote.

@@ -80,6 +80,8 @@ statements! {
     Holder "holder" [BYTEAOID];
     /// Keys let go while they were being claimed.
     Unheld "unheld" [];
+    /// Foreign tables that a command made or changed.
+    CreatedForeignTables "created_foreign_tables" [];
     /// Jobs whose keys others hold.
     Losers "losers" [XIDOID];
     /// The first of them.
@@ -150,6 +152,12 @@ statements! {
     DropSegments "drop_segments" [];
     /// Makes segments for what is left.
     LeftSegments "left_segments" [];
+    /// Keeps other discards away.
+    DiscardLock "discard_lock" [];
+    /// Removes a waiting job of the embedded storage.
+    Discard "discard" [INT8OID];
+    /// Removes those of a queue.
+    DiscardQueue "discard_queue" [TEXTARRAYOID];
     /// Whether the caller may provision lanes.
     MayProvision "may_provision" [];
     /// Whether a lane is complete.

@@ -276,13 +276,20 @@ fn awa_schema() -> Option<Oid> {
     namespace("awa").filter(|awa| relation("storage_transition_state", *awa).is_some())
 }
 
-fn namespace(name: &str) -> Option<Oid> {
+/// The oid of a table of schema awa.
+pub fn awa_table(name: &str) -> Option<Oid> {
+    relation(name, namespace("awa")?)
+}
+
+/// The oid of a schema.
+pub fn namespace(name: &str) -> Option<Oid> {
     let name = CString::new(name).ok()?;
     // SAFETY: a C string that outlives the call.
     valid(unsafe { pg_sys::get_namespace_oid(name.as_ptr(), true) })
 }
 
-fn relation(name: &str, schema: Oid) -> Option<Oid> {
+/// The oid of a relation in a schema.
+pub fn relation(name: &str, schema: Oid) -> Option<Oid> {
     let name = CString::new(name).ok()?;
     valid(relation_c(&name, schema))
 }

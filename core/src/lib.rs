@@ -17,5 +17,6 @@ pub mod lanes;
 pub mod outcome;
 pub mod record;
 pub mod route;
+pub mod transition;
 pub mod unique;
 pub mod workable;

@@ -1,8 +1,10 @@
--- What awa.insert_job_compat was before attach() replaced it. Part of a dump, so that a restored database can go back, too.
+-- What awa.insert_job_compat was before attach() replaced it. Part of a dump, so that a restored database can go back, too. The data alone may be
+-- restored into a database that is attached already: then there are two rows, and the newest counts.
 CREATE TABLE awa_ingest.originals (
-    name text PRIMARY KEY,
+    name text,
     definition text NOT NULL,
-    saved_at timestamptz NOT NULL DEFAULT now()
+    saved_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (name, saved_at)
 );
 COMMENT ON TABLE awa_ingest.originals IS 'Definitions of awa''s functions that awa_ingest stands in for';
 SELECT pg_catalog.pg_extension_config_dump('awa_ingest.originals', '');

@@ -155,10 +155,12 @@ BEGIN
     -- One at a time: each call updates the extension's row.
     FOREACH relation IN ARRAY ARRAY[
         'awa_ingest.job_id_seq', 'awa_ingest.queue_meta', 'awa_ingest.queue_lanes', 'awa_ingest.queue_enqueue_heads',
-        'awa_ingest.queue_claim_heads', 'awa_ingest.queue_ring_state', 'awa_ingest.job_unique_claims', 'awa_ingest.deferred_jobs'
+        'awa_ingest.queue_claim_heads', 'awa_ingest.job_unique_claims', 'awa_ingest.deferred_jobs'
     ]::regclass[] LOOP
         PERFORM pg_catalog.pg_extension_config_dump(relation, '');
     END LOOP;
+    -- As long as the ring has not turned, its row is what CREATE EXTENSION makes: it need not replace that, which takes the trigger above.
+    PERFORM pg_catalog.pg_extension_config_dump('awa_ingest.queue_ring_state', 'WHERE generation <> 0 OR current_slot <> 0');
 END
 $$;
 

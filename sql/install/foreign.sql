@@ -89,3 +89,14 @@ REVOKE ALL ON FUNCTION awa_ingest.fdw_handler() FROM PUBLIC;
 REVOKE ALL ON FUNCTION awa_ingest.fdw_validator(text[], oid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION awa.last_ingest() FROM PUBLIC;
 REVOKE ALL ON FUNCTION awa.last_ingest_summary() FROM PUBLIC;
+
+-- The validator sees options alone. Rows are checked as well: the trigger does not fire for ALTER TABLE, nor where event triggers are off.
+CREATE FUNCTION awa_ingest.check_foreign_tables() RETURNS event_trigger
+AS 'MODULE_PATHNAME', 'awa_ingest_check_foreign_tables' LANGUAGE C SET search_path = pg_catalog, pg_temp;
+REVOKE ALL ON FUNCTION awa_ingest.check_foreign_tables() FROM PUBLIC;
+COMMENT ON FUNCTION awa_ingest.check_foreign_tables() IS 'Checks the columns of foreign tables on server awa_ingest when they are created or altered';
+
+CREATE EVENT TRIGGER awa_ingest_check_foreign_tables ON ddl_command_end
+    WHEN TAG IN ('CREATE FOREIGN TABLE', 'ALTER FOREIGN TABLE')
+    EXECUTE FUNCTION awa_ingest.check_foreign_tables();
+COMMENT ON EVENT TRIGGER awa_ingest_check_foreign_tables IS 'Refuses foreign tables on server awa_ingest with columns that no job has';

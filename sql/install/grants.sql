@@ -117,7 +117,7 @@ BEGIN
     FOREACH part IN ARRAY ARRAY[
         'status()', 'run_maintenance(text)', 'analyze_relation(regclass)', 'start_worker()', 'stop_worker()', 'reset_ingest_stats()',
         'lane_sequence_problems()', 'repair_lane_sequence(text, text)', 'provision_lane(text, smallint, smallint)',
-        'sequence_position(regclass)'
+        'sequence_position(regclass)', 'discard(bigint)', 'discard_queue(text)'
     ] LOOP
         CONTINUE WHEN to_regprocedure('awa_ingest.' || part) IS NULL;
         EXECUTE format('GRANT EXECUTE ON FUNCTION awa_ingest.%s TO %s', part, grantee);
@@ -142,6 +142,12 @@ BEGIN
     END IF;
     IF status.mode = 'attached' THEN
         EXECUTE format('GRANT SELECT ON awa.storage_transition_state, awa.runtime_storage_backends, awa.schema_version TO %s', grantee);
+    END IF;
+    IF status.storage_schema = 'awa_ingest' THEN
+        -- What discard and discard_queue touch: who may throw a whole slot away may throw away one job.
+        EXECUTE format('GRANT SELECT, DELETE ON awa_ingest.ready_entries, awa_ingest.deferred_jobs, awa_ingest.job_unique_claims TO %s', grantee);
+        EXECUTE format('GRANT SELECT, INSERT, DELETE ON awa_ingest.ready_segments TO %s', grantee);
+        EXECUTE format('GRANT SELECT ON awa_ingest.queue_lanes, awa_ingest.queue_meta TO %s', grantee);
     END IF;
     IF status.engine = 'queue_storage' THEN
         PERFORM awa_ingest.grant_upkeep(status.storage_schema, role);

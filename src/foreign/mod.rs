@@ -4,13 +4,16 @@
 //! lanes and job rows are written then, so that a client may take its time.
 #![allow(unsafe_code)]
 
+mod created;
 mod explain;
 mod last_row;
 mod options;
 mod returned;
+mod rights;
 mod statement;
 mod stream;
 
+pub use created::check_foreign_tables;
 pub use options::validate;
 
 use crate::entry::Call;
@@ -29,6 +32,7 @@ pub fn handler(_call: &Call) -> Result<Option<Datum>> {
         let routine = pg_sys::palloc0(size_of::<pg_sys::FdwRoutine>()).cast::<pg_sys::FdwRoutine>();
         (*routine).type_ = NodeTag::T_FdwRoutine;
         (*routine).GetForeignRelSize = Some(refuse_scan);
+        (*routine).IsForeignScanParallelSafe = Some(refuse_parallel_scan);
         (*routine).IsForeignRelUpdatable = Some(is_updatable);
         (*routine).BeginForeignModify = Some(begin_modify);
         (*routine).BeginForeignInsert = Some(begin_insert);
@@ -47,6 +51,18 @@ pub fn handler(_call: &Call) -> Result<Option<Datum>> {
 unsafe extern "C-unwind" fn refuse_scan(_root: *mut pg_sys::PlannerInfo, _base: *mut pg_sys::RelOptInfo, table: pg_sys::Oid) {
     // SAFETY: the planner holds a lock on the table.
     let table = unsafe { PgRelation::open(table) };
+    report::raise(Error::WriteOnlyTable(table.name().to_owned()))
+}
+
+/// Asked about a scan even where a condition is never true, and nothing is planned.
+#[pg_guard]
+unsafe extern "C-unwind" fn refuse_parallel_scan(
+    _root: *mut pg_sys::PlannerInfo,
+    _base: *mut pg_sys::RelOptInfo,
+    entry: *mut pg_sys::RangeTblEntry,
+) -> bool {
+    // SAFETY: the planner holds a lock on the table.
+    let table = unsafe { PgRelation::open((*entry).relid) };
     report::raise(Error::WriteOnlyTable(table.name().to_owned()))
 }
 
@@ -100,8 +116,9 @@ unsafe fn begin(modify: *mut ModifyTableState, target: *mut ResultRelInfo) {
             _ => ignores.then_some(OnConflict::Skip),
         };
         let statement = (*modify).ps.state;
+        let owner = if plan.is_null() { None } else { rights::view_owner(target, statement) };
         let mut memory = PgMemoryContexts::For((*statement).es_query_cxt);
-        let stream = memory.switch_to(|_| Stream::open((*target).ri_RelationDesc, statement, wish));
+        let stream = memory.switch_to(|_| Stream::open((*target).ri_RelationDesc, statement, wish, owner));
         let stream = stream.unwrap_or_else(|error| report::raise(error));
         (*target).ri_FdwState = memory.leak_and_drop_on_delete(stream).cast();
     }

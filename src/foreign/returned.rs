@@ -7,8 +7,8 @@ use crate::row::{Cell, Kind};
 use awa_ingest_core::column::Column;
 use awa_ingest_core::error::Result;
 use awa_ingest_core::jsonb::{Container, Value};
-use pgrx::IntoDatum;
 use pgrx::pg_sys::{self, Datum, TupleTableSlot};
+use pgrx::{IntoDatum, direct_function_call_as_datum};
 
 /// Builds such rows.
 #[derive(Default)]
@@ -47,7 +47,7 @@ impl Returned {
                     Shown::Value(datum) => (datum, false),
                     Shown::InArena(offset) => (self.arena.datum(offset), false),
                 };
-                (values[cell.place], nulls[cell.place]) = (value, null);
+                (values[cell.place], nulls[cell.place]) = (coerce(cell, value, null), null);
             }
             let tuple = pg_sys::heap_form_tuple(descriptor, values.as_mut_ptr(), nulls.as_mut_ptr());
             pg_sys::ExecForceStoreHeapTuple(tuple, slot, false);
@@ -85,6 +85,32 @@ impl Returned {
 
     fn json(&mut self, value: &Value<'_>) -> Shown {
         Shown::InArena(self.arena.jsonb(value))
+    }
+}
+
+/// The value as the column's declared type holds it, as an assignment would make it. What the statement gives was made so by the server, but
+/// not what the table fills in. Raises what the server raises for values that do not fit (22001, 23514, 23502).
+///
+/// # Safety
+/// The value is of the cell's kind.
+unsafe fn coerce(cell: &Cell, value: Datum, null: bool) -> Datum {
+    // SAFETY: the functions get the arguments of their SQL signatures; the caller vouches for the value.
+    unsafe {
+        let modifier = Some(cell.modifier).filter(|modifier| *modifier >= 0 && !null);
+        let coerced = match (cell.kind, modifier) {
+            (Kind::Text, Some(modifier)) => {
+                direct_function_call_as_datum(pg_sys::varchar, &[Some(value), modifier.into_datum(), false.into_datum()])
+            }
+            (Kind::Time, Some(modifier)) => {
+                direct_function_call_as_datum(pg_sys::timestamptz_scale, &[Some(value), modifier.into_datum()])
+            }
+            _ => None,
+        };
+        let value = coerced.unwrap_or(value);
+        if let Some(domain) = cell.domain {
+            pg_sys::domain_check(value, null, domain, std::ptr::null_mut(), pg_sys::CurrentMemoryContext);
+        }
+        value
     }
 }
 

@@ -2,13 +2,14 @@
 #![allow(unsafe_code)]
 
 use super::last_row::Watched;
+use super::rights;
 use crate::ingest::{Ingest, OnConflict, Summary};
 use crate::last::{self, Kept};
 use crate::settings;
 use awa_ingest_core::error::Result;
 use awa_ingest_core::outcome::Outcome;
 use pgrx::PgMemoryContexts;
-use pgrx::pg_sys::{EState, MemoryContext};
+use pgrx::pg_sys::{EState, MemoryContext, Oid};
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
@@ -34,6 +35,8 @@ pub struct Policy {
     pub on_conflict: OnConflict,
     /// Outcomes are known as rows arrive, and jobs that are skipped are not spooled.
     pub at_once: bool,
+    /// Who writes them; `None` for the session's user.
+    pub role: Option<Oid>,
 }
 
 struct Pipeline {
@@ -105,7 +108,10 @@ impl Statement {
         let index = match pipelines.iter().position(|known| known.policy == policy) {
             Some(index) => index,
             None => {
-                let new = || Ingest::new(policy.on_conflict, Outcome::new(settings::outcome_memory()));
+                let new = || {
+                    let outcome = Outcome::new(settings::outcome_memory());
+                    rights::act(policy.role, || Ingest::new(policy.on_conflict, outcome))
+                };
                 // SAFETY: the statement's memory outlives the pipeline.
                 let ingest = unsafe { PgMemoryContexts::For(self.memory).switch_to(|_| new()) }?;
                 pipelines.push(Pipeline { policy, ingest: ingest.streaming(policy.at_once) });
@@ -126,7 +132,8 @@ impl Statement {
         for Pipeline { policy, ingest } in self.pipelines.take() {
             let storage = ingest.storage().clone();
             // SAFETY: the spool lives in the statement's memory, and so must what the writing adds to it.
-            let (outcome, summary) = unsafe { PgMemoryContexts::For(self.memory).switch_to(|_| ingest.finish()) }?;
+            let (outcome, summary) =
+                unsafe { PgMemoryContexts::For(self.memory).switch_to(|_| rights::act(policy.role, || ingest.finish())) }?;
             let (_, skipped) = outcome.counts();
             let report = Report { policy, storage: Rc::clone(&storage.schema), skipped, summary };
             self.reports.borrow_mut().push(report);

@@ -3,11 +3,12 @@
 
 use super::options::TableOptions;
 use super::returned::Returned;
+use super::rights;
 use super::statement::{Policy, Report, Statement};
 use crate::ingest::OnConflict;
 use crate::row::Reader;
 use awa_ingest_core::error::Result;
-use pgrx::pg_sys::{self, Datum, EState, Relation, TupleTableSlot};
+use pgrx::pg_sys::{self, Datum, EState, Oid, Relation, TupleTableSlot};
 use std::rc::Rc;
 
 /// The rows of one foreign table in a statement.
@@ -27,15 +28,16 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Opens a table in a statement. `wish` is the statement's own for conflicts, and goes before the table's.
+    /// Opens a table in a statement. `wish` is the statement's own for conflicts, and goes before the table's. `owner` is the
+    /// view's that the statement names.
     ///
     /// # Safety
     /// The relation is an open foreign table, and the statement is running.
-    pub unsafe fn open(table: Relation, statement: *const EState, wish: Option<OnConflict>) -> Result<Self> {
+    pub unsafe fn open(table: Relation, statement: *const EState, wish: Option<OnConflict>, owner: Option<Oid>) -> Result<Self> {
         // SAFETY: the caller vouches for the relation.
         let (oid, reader) = unsafe { ((*table).rd_id, Reader::new((*table).rd_att)?) };
         let options = TableOptions::of(oid)?;
-        let policy = Policy { on_conflict: wish.unwrap_or(options.on_conflict), at_once: false };
+        let policy = Policy { on_conflict: wish.unwrap_or(options.on_conflict), at_once: false, role: rights::of(owner)? };
         // SAFETY: the caller vouches for the statement.
         let statement = unsafe { Statement::join(statement) };
         let (tags, returned) = (Vec::new(), Returned::default());
@@ -60,7 +62,7 @@ impl Stream {
             // SAFETY: the caller vouches for the slot, whose datums are of the columns' types.
             let record = unsafe { reader.read(row(slot), tags) };
             let draft = record.and_then(|record| record.draft(&options.defaults));
-            let Some(taken) = ingest.add(draft)? else { return Ok(false) };
+            let Some(taken) = rights::act(policy.role, || ingest.add(draft))? else { return Ok(false) };
             if wanted {
                 // SAFETY: as above.
                 unsafe { returned.show(&taken, reader.cells(), slot)? }

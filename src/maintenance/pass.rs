@@ -43,6 +43,8 @@ impl Rights {
 pub struct Pass {
     task: Task,
     steps: VecDeque<Step>,
+    /// What the last step is about, if one began in this transaction.
+    begun: Option<Subject>,
 }
 
 enum Step {
@@ -89,7 +91,7 @@ impl Pass {
             Task::Prune => Ring::ALL.into_iter().map(Step::Prune).chain([Step::FindRollups]).collect(),
             Task::Lanes => vec![Step::CheckSequences, Step::FindStalled],
         };
-        Self { task, steps: steps.into() }
+        Self { task, steps: steps.into(), begun: None }
     }
 
     /// Whether no step is left.
@@ -103,9 +105,17 @@ impl Pass {
         Run::refused(self.task, server::clock(), error)
     }
 
+    /// The run of a step that an error ended together with its transaction, such as a cancellation that came when the table was
+    /// analyzed already. The other steps are still to come. `None` if no step had begun.
+    pub fn interrupted(&mut self, error: &(String, String)) -> Option<Run> {
+        let subject = self.begun.take()?;
+        Some(Run { subject, ..Run::refused(self.task, server::clock(), error.clone()) })
+    }
+
     /// Runs the next step that does anything, and those before it that find nothing to do.
     pub fn next_steps(&mut self, rights: Rights) -> Result<Vec<Run>> {
         let mut runs = Vec::new();
+        self.begun = None;
         spi::connect(|session| {
             let storage = Self::storage(session, rights)?;
             let acting = Acting { session, storage: &storage, rights };
@@ -143,6 +153,7 @@ impl Pass {
             }
             Step::Analyze(relation) => {
                 let subject = Subject { relation: Some(relation.name.clone()), ..Subject::default() };
+                self.begun = Some(subject.clone());
                 // Has rights of its own.
                 Some(acting.run(self.task, subject, |_| statistics::analyze(acting.session, &relation)))
             }

@@ -33,7 +33,7 @@ pub const TOUCHED: Touched = Touched::tables(&[
     "ready_claim_attempt_batches",
 ]);
 
-/// Milliseconds that a pass waits for a lane's producers, each of which holds the lane until it commits.
+/// Milliseconds that a pass waits for each lock of a lane; its producers hold theirs until they commit.
 const PATIENCE: i32 = 100;
 
 /// What a lane that stands needs.
@@ -121,13 +121,13 @@ fn check_tables(storage: &Storage) -> Result<()> {
 /// 55P03.
 pub fn heal(acting: &Acting<'_>, lane: &LaneCursors) -> Done {
     let (session, storage) = (acting.session, acting.storage);
-    carefully(|| {
+    patiently(|| {
         // 1. Claims that are under way hold this row, and so do cursors that are being moved.
         if session.run(Statement::LockClaimHead, &storage.target, &lane.key()) == 0 {
             return Done::nothing(Outcome::Noop(None));
         }
         // 2. Nobody has positions of the lane that are not committed.
-        subtransaction::within(PATIENCE, || lanes::lock(&lanes::lock_name(storage, &lane.enqueue.name)));
+        lanes::lock(&lanes::lock_name(storage, &lane.enqueue.name));
         // 3. Nobody moves the cursor by another way.
         lanes::lock(&lanes::lock_name(storage, &lane.claim.name));
         let Some((cursor, next)) = lane.claim.next().zip(lane.enqueue.next()) else {
@@ -150,6 +150,11 @@ pub fn heal(acting: &Acting<'_>, lane: &LaneCursors) -> Done {
             }
         }
     })
+}
+
+/// Runs `work` as a prune does, but with longer waits: a lane that stands has no claims to hold up.
+fn patiently<T>(work: impl FnOnce() -> T) -> T {
+    server::with_setting(c"row_security", c"off", || subtransaction::within(PATIENCE, work))
 }
 
 /// The name of the lane's claim sequence, with its schema.

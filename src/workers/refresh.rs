@@ -10,17 +10,24 @@ use crate::server;
 use crate::settings;
 use crate::spi::{self, Rows, View, argument};
 use crate::statements::{Statement, Target};
+use crate::subtransaction::sqlstate;
 use awa_ingest_core::error::Error;
 use pgrx::bgworkers::{BackgroundWorkerStatus, DynamicBackgroundWorker};
-use pgrx::pg_guard;
 use pgrx::pg_sys::{Datum, Oid};
+use pgrx::{PgSqlErrorCode, pg_guard};
 use std::cell::Cell;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 thread_local! {
     /// The process that is at it: it ends with this one.
     static PROCESS: Cell<Option<DynamicBackgroundWorker>> = const { Cell::new(None) };
 }
+
+/// How long cancellations may be in vain.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The time between two cancellations.
+const AGAIN: Duration = Duration::from_millis(200);
 
 /// The refreshes of a database.
 pub struct Refresh {
@@ -28,8 +35,10 @@ pub struct Refresh {
     schedule: Schedule,
     /// When the one that runs began, as `timestamptz`.
     began: Option<i64>,
-    /// That one was told to let others go first.
-    cancelled: bool,
+    /// Since when it has been in somebody's way, and when it was last told to let others go first.
+    in_the_way: Option<[Instant; 2]>,
+    /// It was ended for that.
+    was_ended: bool,
     /// What the tables looked like when they were last analyzed.
     fingerprint: Option<String>,
 }
@@ -38,13 +47,13 @@ impl Refresh {
     /// None yet.
     pub fn new(database: Oid) -> Self {
         process::at_exit(Some(end_process));
-        Self { database, schedule: Schedule::default(), began: None, cancelled: false, fingerprint: None }
+        Self { database, schedule: Schedule::default(), began: None, in_the_way: None, was_ended: false, fingerprint: None }
     }
 
     /// Begins one if it is due, or looks after the one that runs. Returns how long nothing is to be done, and what went wrong.
     pub fn run(&mut self, now: Duration) -> (Duration, Option<Run>) {
-        if let Some(began) = self.began {
-            self.look_after(began);
+        if let Some(run) = self.began.and_then(|began| self.look_after(began)) {
+            return (TICK, Some(run));
         }
         let Some(interval) = settings::statistics_interval() else { return (TICK, None) };
         let wait = self.schedule.wait(now, interval);
@@ -56,7 +65,7 @@ impl Refresh {
             return (interval, None);
         }
         self.began = Some(server::clock());
-        self.cancelled = false;
+        (self.in_the_way, self.was_ended) = (None, false);
         match start_statistics(self.database) {
             Some(process) => {
                 PROCESS.set(Some(process));
@@ -82,26 +91,46 @@ impl Refresh {
         self.fingerprint.replace(found.clone()).is_some_and(|last| last == found)
     }
 
-    fn look_after(&mut self, began: i64) {
-        let Some(process) = PROCESS.take() else { return };
+    /// Returns the run of a process that did not come to its end.
+    fn look_after(&mut self, began: i64) -> Option<Run> {
+        let process = PROCESS.take()?;
         match process.pid() {
             Ok(pid) => {
-                if process::transaction(|| is_in_the_way(pid)) == Ok(true) {
-                    // A cancellation can be caught by the code of an index.
-                    process::signal(pid, if self.cancelled { libc::SIGTERM } else { libc::SIGINT });
-                    self.cancelled = true;
+                match process::transaction(|| is_in_the_way(pid)) {
+                    Ok(true) => self.send_away(pid),
+                    _ => self.in_the_way = None,
                 }
                 PROCESS.set(Some(process));
             }
             Err(BackgroundWorkerStatus::NotYetStarted) => PROCESS.set(Some(process)),
             Err(_) => {
                 let incomplete = process::transaction(|| spi::connect(|session| maintenance::is_incomplete(session, began)));
-                if incomplete != Ok(Ok(false)) {
+                if self.was_ended || incomplete != Ok(Ok(false)) {
                     self.fingerprint = None;
                 }
                 self.end(false);
+                if self.was_ended {
+                    let message = "ended, since it was in the way of others and was not to be cancelled";
+                    let error = (sqlstate(PgSqlErrorCode::ERRCODE_ADMIN_SHUTDOWN), message.into());
+                    return Some(Run::refused(Task::Statistics, server::clock(), error));
+                }
             }
         }
+        None
+    }
+
+    /// Cancels what the process is at, again and again; ends it when that was in vain, since a cancellation can be caught by the code of an
+    /// index. A process that has just been cancelled is given the time to say so: this may be called every few milliseconds.
+    fn send_away(&mut self, pid: i32) {
+        let now = Instant::now();
+        let [since, told] = self.in_the_way.unwrap_or([now; 2]);
+        self.was_ended |= now - since > PATIENCE;
+        let signal = if self.was_ended { libc::SIGTERM } else { libc::SIGINT };
+        let is_due = self.in_the_way.is_none() || now - told > AGAIN;
+        if is_due {
+            process::signal(pid, signal);
+        }
+        self.in_the_way = Some([since, if is_due { now } else { told }]);
     }
 
     fn end(&mut self, failed: bool) {

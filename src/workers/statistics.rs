@@ -6,9 +6,10 @@ use super::locks::{self, Role};
 use super::process;
 use crate::maintenance::{self, Pass, Rights, Run, Task};
 use crate::settings;
-use crate::spi::{self, Session};
-use pgrx::pg_guard;
+use crate::spi;
+use crate::subtransaction::sqlstate;
 use pgrx::pg_sys::{Datum, Oid};
+use pgrx::{PgSqlErrorCode, pg_guard};
 
 /// Where the process begins.
 #[pg_guard]
@@ -31,6 +32,7 @@ fn refresh(database: Oid) {
     identity.assume();
     process::show(Some(c"statistics"));
     let mut pass = Pass::new(Task::Statistics);
+    let mut retries = 0;
     while !process::is_stopping() && !pass.is_over() {
         let step = limited(settings::statistics_timeout(), || {
             process::transaction(|| match locks::database_is_wanted(database) {
@@ -43,13 +45,33 @@ fn refresh(database: Oid) {
             Ok(Some(runs)) => runs,
             Ok(None) => break,
             Err(_) if process::is_stopping() => break,
-            Err(error) => vec![pass.give_up(error)],
+            Err(error) => match pass.interrupted(&error) {
+                Some(run) => vec![run],
+                // A cancellation that was meant for the table before.
+                None if error.0 == sqlstate(PgSqlErrorCode::ERRCODE_QUERY_CANCELED) && retries < RETRIES => {
+                    retries += 1;
+                    continue;
+                }
+                None => vec![pass.give_up(error)],
+            },
         };
         runs.iter().filter_map(Run::complaint).for_each(|complaint| pgrx::log!("{complaint}"));
-        // What cannot be recorded the maintenance worker will meet, too, and say so.
-        let record =
-            |session: &Session| runs.iter().try_for_each(|run| maintenance::record(session, run, Rights::Owner).map(|_| ()));
-        let _ = process::transaction(|| spi::connect(record));
+        runs.iter().for_each(record);
+    }
+}
+
+/// How often something is tried again that a late cancellation ended.
+const RETRIES: u32 = 3;
+
+/// Records a run. What stands in the way for long the maintenance worker meets, too, and logs.
+fn record(run: &Run) {
+    for _ in 0..=RETRIES {
+        let recorded =
+            process::transaction(|| spi::connect(|session| maintenance::record(session, run, Rights::Owner).ok().flatten()));
+        process::answer_interrupts();
+        if matches!(recorded, Ok(Some(_))) || process::is_stopping() {
+            break;
+        }
     }
 }
 

@@ -93,6 +93,11 @@ impl Display for Damage {
     }
 }
 
+/// What is said of a lane that has lost a sequence.
+pub(super) fn lost(f: &mut Formatter<'_>, lane: &str, side: &str) -> Result {
+    write!(f, "lane {lane} has lost its {side} sequence, and a new one would begin below positions that were handed out")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -73,6 +73,8 @@ pub enum Error {
     UnknownStorage(String),
     /// A function for databases with awa was called in one without.
     NoAwa,
+    /// The jobs are awa's, and so is removing them.
+    AwasJobs,
     /// `awa.insert_job_compat` is not the function that can be replaced: what is different.
     UnknownFunction(String),
     /// The caller must own `awa.insert_job_compat`: its owner.
@@ -93,6 +95,17 @@ pub enum Error {
     NoLanes,
     /// While jobs streamed in, another storage became the active one.
     StorageChanged,
+    /// Before the commit another storage is the active one than that which the transaction enqueued into.
+    StorageLeft,
+    /// Since the transaction enqueued, the ring has turned to where its jobs are: slot and generation of these, and the ring's generation.
+    RingTurned {
+        /// The slot.
+        slot: i32,
+        /// The generation that the jobs were written under.
+        generation: i64,
+        /// The generation that the ring is at.
+        now: i64,
+    },
     /// A foreign table was read, or its rows changed: its name.
     WriteOnlyTable(String),
     /// A column of a foreign table has a name that no job has.
@@ -109,6 +122,8 @@ pub enum Error {
     OutcomeForgotten,
     /// A lane's bookkeeping is damaged: lane, and what is wrong.
     DamagedLane(String, String),
+    /// A trigger enqueues into the lane that the session is making, so that it would be made without end: lane.
+    LaneInTheMaking(String),
     /// A sequence hands out again what was handed out.
     Damaged(Damage),
     /// A lane in use has lost a sequence, and a new one would begin too low: lane, and `enqueue` or `claim`.
@@ -168,12 +183,16 @@ impl Error {
             Self::UniqueConflict { .. } => "23505",
             Self::NotAnArray | Self::OnConflict(_) | Self::InvalidArgument(_) => "22023",
             Self::ArrayLength(..) | Self::ArrayDimensions(_) => "22023",
-            Self::UnknownStorage(_) | Self::DamagedLane(..) => "55000",
+            Self::UnknownStorage(_) | Self::DamagedLane(..) | Self::LaneInTheMaking(_) => "55000",
             Self::ClaimsHidden | Self::RowsLeftOut(..) | Self::MixedOwners(_) => "55000",
             Self::LostSequence(..) | Self::BeyondRepair(..) | Self::Damaged(_) => "55000",
-            Self::NoLanes | Self::NoAwa | Self::UnknownFunction(_) | Self::NothingSaved | Self::UnknownRow(_) | Self::NotInAwa => {
-                "55000"
-            }
+            Self::NoLanes
+            | Self::NoAwa
+            | Self::AwasJobs
+            | Self::UnknownFunction(_)
+            | Self::NothingSaved
+            | Self::UnknownRow(_)
+            | Self::NotInAwa => "55000",
             Self::NotOwner(_) | Self::NotOwnerOfSequence(_) | Self::MayNotMaintain => "42501",
             Self::UnknownTask(_) | Self::NotMaintained(_) | Self::UnknownCsvColumn(_) => "22023",
             Self::KeptSnapshot(_) => "0A000",
@@ -183,7 +202,7 @@ impl Error {
             Self::BitLength(_) => "22026",
             Self::Misfit(_) => "55000",
             Self::WriteOnlyTable(_) | Self::VirtualColumn(_) => "0A000",
-            Self::StorageChanged => "40001",
+            Self::StorageChanged | Self::StorageLeft | Self::RingTurned { .. } => "40001",
             Self::UnknownColumn(_) => "42703",
             Self::ColumnType(..) | Self::ArgumentType(..) => "42804",
             Self::RequestTooLarge(_) => "54000",
@@ -243,6 +262,9 @@ impl Error {
             Self::MixedOwners(what) => Some(what.clone()),
             Self::Damaged(damage) => damage.detail(),
             Self::At { error, .. } => error.detail(),
+            Self::RingTurned { slot, generation, now } => Some(format!(
+                "Its jobs are of generation {generation} in slot {slot}; the ring is at generation {now}, and a prune of the slot would take them."
+            )),
             _ => None,
         }
     }
@@ -265,6 +287,7 @@ impl Error {
             Self::UnknownStorage(_) => {
                 Some("This version of awa_ingest knows awa 0.6.9 (schema version 40). Run awa's migrations, or upgrade awa_ingest.")
             }
+            Self::AwasJobs => Some("Cancel jobs of awa through one of its clients."),
             Self::NoAwa => Some("Install awa 0.6.9 and run its migrations first."),
             Self::UnknownFunction(_) => Some(
                 "This version of awa_ingest replaces the function of awa 0.6.9 (schema version 40) only. Run awa's migrations, or upgrade \
@@ -276,6 +299,8 @@ impl Error {
             }
             Self::StillAttached => Some("SELECT awa_ingest.detach() gives awa its own function back."),
             Self::StorageChanged => Some("Send the jobs again."),
+            Self::StorageLeft => Some("Run the transaction again: its jobs then go where they are worked."),
+            Self::RingTurned { .. } => Some("Run the transaction again, and enqueue nearer to its end where it takes so long."),
             Self::WriteOnlyTable(_) => Some(
                 "Jobs are in awa.jobs, or without awa in awa_ingest.ready_entries and deferred_jobs; awa.last_ingest() has the ids of this \
                       session's last COPY or INSERT.",
@@ -296,6 +321,10 @@ impl Error {
             Self::DamagedLane(..) => {
                 Some("Repair the lane before enqueueing to it: awa_ingest.provision_lane makes what is missing.")
             }
+            Self::LaneInTheMaking(_) => Some(
+                "Have the event trigger leave out commands in the storage's schema, or disable it and make the lane with \
+                 awa_ingest.provision_lane.",
+            ),
             Self::LostSequence(..) => Some("awa_ingest.lane_sequence_problems() says how it can be repaired."),
             Self::NotOwnerOfSequence(_) => {
                 Some("able_roles of awa_ingest.lane_sequence_problems() are the roles that can repair it.")
@@ -315,8 +344,9 @@ impl Error {
             Self::NoWorkerSlot => Some("Raise max_worker_processes."),
             Self::NotServed(_, hint) => Some(hint),
             Self::UndeliveredJobs => Some(
-                "Work the jobs first, or move them into awa's storage with awa_ingest.adopt(), or SET awa_ingest.allow_drop = on to lose \
-                 them.",
+                "Work the jobs first, move them into awa's storage with awa_ingest.adopt(), discard them with awa_ingest.discard_queue(), or SET \
+                 awa_ingest.allow_drop = on to lose them. For pg_restore --clean, which drops what it restores, set \
+                 PGOPTIONS='-c awa_ingest.allow_drop=on'.",
             ),
             _ => None,
         }
@@ -342,6 +372,10 @@ impl Display for Error {
                 write!(f, "the queue storage has a shape that awa_ingest does not know: {what}")
             }
             Self::StorageChanged => f.write_str("another queue storage became active while jobs streamed in"),
+            Self::StorageLeft => f.write_str("another queue storage became active before the transaction that enqueued committed"),
+            Self::RingTurned { .. } => {
+                f.write_str("the ring of the queue storage made a whole turn since the transaction enqueued")
+            }
             Self::WriteOnlyTable(name) => write!(f, "foreign table \"{name}\" is write-only: it takes INSERT and COPY FROM"),
             Self::UnknownColumn(name) => write!(f, "jobs have no column \"{name}\""),
             Self::ColumnType(name, types) => write!(f, "column \"{name}\" must be of type {types}"),
@@ -353,6 +387,7 @@ impl Display for Error {
             Self::Option(name, fault) => write!(f, "option \"{name}\": {fault}"),
             Self::OutcomeForgotten => f.write_str("the ids of the last COPY or INSERT are too scattered to be remembered"),
             Self::NoLanes => f.write_str("awa's canonical engine is active, and has no lanes"),
+            Self::AwasJobs => f.write_str("jobs of this database are in awa's storage, and discard is for the extension's own"),
             Self::NoAwa => f.write_str("awa is not installed in this database"),
             Self::UnknownFunction(what) => write!(f, "{COMPAT} is not the function that awa_ingest knows: {what}"),
             Self::NotOwner(owner) => write!(f, "must be owner of function {COMPAT}, who is \"{owner}\""),
@@ -365,12 +400,8 @@ impl Display for Error {
             Self::StillAttached => write!(f, "cannot drop extension awa_ingest: it stands in for {COMPAT}"),
             Self::Damaged(damage) => damage.fmt(f),
             Self::DamagedLane(lane, what) => write!(f, "lane {lane} is damaged: {what}"),
-            Self::LostSequence(lane, side) => {
-                write!(
-                    f,
-                    "lane {lane} has lost its {side} sequence, and a new one would begin below positions that were handed out"
-                )
-            }
+            Self::LaneInTheMaking(lane) => write!(f, "a trigger enqueues into lane {lane} while it is being made"),
+            Self::LostSequence(lane, side) => damage::lost(f, lane, side),
             Self::NotOwnerOfSequence(name) => write!(f, "must be owner of sequence {name}"),
             Self::BeyondRepair(name, what) => write!(f, "sequence \"{name}\" has no safe repair: {what}"),
             Self::ClaimsHidden => f.write_str("unique keys can be neither claimed nor seen to be claimed"),

@@ -269,7 +269,7 @@ async fn jobs_that_waited_for_weeks_are_due_now() {
         let times = ["2001-01-01", "2001-01-02", "yesterday", "4714-11-24 BC", "2099-01-01"];
         let batch: Value =
             times.iter().map(|time| json!({"kind": "k", "state": "available", "run_at": time, "args": time})).collect();
-        client.execute("SELECT awa.enqueue_batch($1)", &[&batch]).await.unwrap();
+        client.execute("SELECT awa.enqueue_batch($1::jsonb)", &[&batch]).await.unwrap();
         db.migrate_awa().await;
         run(&client, FINALISE).await;
         run(&client, &engine(state)).await;

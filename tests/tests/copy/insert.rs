@@ -233,6 +233,43 @@ async fn parts_of_a_statement_meet_on_a_key() {
     }
 }
 
+/// What is returned is what the column's type can hold, also where the table has filled it in.
+#[tokio::test(flavor = "multi_thread")]
+async fn returned_values_are_of_the_declared_type() {
+    for storage in Storage::BOTH {
+        let client = storage.db().await.connect().await;
+        client
+            .batch_execute(
+                "CREATE DOMAIN short AS varchar(5); CREATE DOMAIN odd_number AS smallint CHECK (VALUE % 2 = 1);
+                 CREATE DOMAIN not_25 AS odd_number CHECK (VALUE <> 25);
+                 CREATE FOREIGN TABLE named (kind text, queue varchar(5)) SERVER awa_ingest;
+                 CREATE FOREIGN TABLE shortened (kind text, queue short) SERVER awa_ingest;
+                 CREATE FOREIGN TABLE odd (kind text, priority odd_number) SERVER awa_ingest;
+                 CREATE FOREIGN TABLE nested (kind text, max_attempts not_25) SERVER awa_ingest;
+                 CREATE FOREIGN TABLE fits (kind varchar(3), queue short, priority odd_number, run_at timestamptz(0), job_id bigint)
+                     SERVER awa_ingest OPTIONS (queue 'q', priority '3')",
+            )
+            .await
+            .unwrap();
+        for (table, column, sqlstate) in [
+            ("named", "queue", "22001"),
+            ("shortened", "queue", "22001"),
+            ("odd", "priority", "23514"),
+            ("nested", "max_attempts", "23514"),
+        ] {
+            let insert = format!("INSERT INTO {table} (kind) VALUES ('k')");
+            let refused = failure(client.query(&format!("{insert} RETURNING {column}"), &[]).await);
+            assert_eq!(refused.sqlstate, sqlstate, "{table}: {refused:?}");
+            // The job is as good as any.
+            client.batch_execute(&insert).await.expect(&insert);
+        }
+        let insert = "INSERT INTO fits (kind, run_at) VALUES ('k', '2041-01-01 00:00:00.7') RETURNING kind, queue, priority, run_at = '2041-01-01 00:00:01' AS rounded";
+        let row = client.query_one(insert, &[]).await.expect(insert);
+        assert_eq!((row.get::<_, &str>(0), row.get::<_, &str>(1), row.get::<_, bool>(3)), ("k", "q", true), "{storage:?}");
+        assert_eq!(stored_kinds(&client, storage).await.len(), 5);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn cursors_are_open_elsewhere() {
     for storage in Storage::BOTH {

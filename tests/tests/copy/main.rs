@@ -3,6 +3,7 @@
 mod abort;
 mod awa_bytes;
 mod batched;
+mod created;
 mod dump;
 mod errors;
 mod explain;
@@ -17,3 +18,4 @@ mod slow;
 mod storage;
 mod tables;
 mod transactions;
+mod views;

@@ -13,8 +13,8 @@ async fn jobs(client: &Client, storage: Storage, columns: &str) -> Vec<Value> {
 const PARTITIONED: &str = "
     CREATE TABLE events (kind text, queue text, args jsonb, uniqueness jsonb) PARTITION BY LIST (queue);
     CREATE FOREIGN TABLE events_a PARTITION OF events FOR VALUES IN ('a') SERVER awa_ingest OPTIONS (priority '1');
-    CREATE FOREIGN TABLE events_b (gone int, args jsonb, uniqueness jsonb, queue text, kind text) SERVER awa_ingest OPTIONS (priority '4');
-    ALTER FOREIGN TABLE events_b DROP COLUMN gone;
+    CREATE FOREIGN TABLE events_b (metadata jsonb, args jsonb, uniqueness jsonb, queue text, kind text) SERVER awa_ingest OPTIONS (priority '4');
+    ALTER FOREIGN TABLE events_b DROP COLUMN metadata;
     ALTER TABLE events ATTACH PARTITION events_b FOR VALUES IN ('b');
     CREATE TABLE events_local PARTITION OF events DEFAULT";
 

@@ -16,3 +16,4 @@ mod sequences;
 mod stale_catalog;
 mod states;
 mod stripes;
+mod within;

@@ -129,7 +129,9 @@ async fn an_operator_cannot_enqueue() {
     for (storage, db, _) in databases().await {
         enqueue(&db.connect().await, "mail").await.unwrap();
         let client = operator(&db, "operator").await;
-        for statement in FORBIDDEN {
+        // discard() cuts segments of the embedded storage. Without rows they enqueue nothing.
+        let cuts = |statement: &str| storage == Storage::Embedded && statement.contains("INTO {s}.ready_segments");
+        for statement in FORBIDDEN.into_iter().filter(|statement| !cuts(statement)) {
             let statement = statement.replace("{s}", storage.schema());
             assert_eq!(failure(client.batch_execute(&statement).await).sqlstate, "42501", "{statement}, {storage:?}");
         }

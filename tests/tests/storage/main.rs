@@ -3,8 +3,11 @@
 mod authority;
 mod awa_parity;
 mod awa_worker;
+mod before_commit;
 mod catalog;
 mod coexistence;
+mod data_only;
+mod discard;
 mod drop_race;
 mod embedded_drop;
 mod embedded_dump;

@@ -376,7 +376,7 @@ async fn times_are_read_as_the_session_reads_them() {
     let times = ["02/03/2040 10:00", "2040-03-02 10:00", "2040-03-02T10:00:00Z", "2040-03-02 10:00+05:30"];
     for time in times {
         let jobs = json!([{"kind": time, "queue": "json", "run_at": time}]);
-        client.query("SELECT * FROM awa.enqueue_batch($1)", &[&jobs]).await.expect("enqueue_batch");
+        client.query("SELECT * FROM awa.enqueue_batch($1::jsonb)", &[&jobs]).await.expect("enqueue_batch");
         let csv = format!("kind,queue,run_at\n{time},csv,{time}\n");
         client.query("SELECT * FROM awa.enqueue_csv($1::text)", &[&csv]).await.expect("enqueue_csv");
         copy_csv(&client, "awa.ingest", "kind, queue, run_at", &format!("{time},copy,{time}\n")).await.expect("COPY");

@@ -28,6 +28,10 @@ async fn with_a_job(cluster: std::sync::Arc<awa_ingest_tests::Cluster>) -> (Db, 
     (db, client)
 }
 
+/// The statistics process stands in the gate.
+const HANGS: &str = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
+                                       AND backend_type = 'awa_ingest statistics' AND wait_event = 'PgSleep')";
+
 #[tokio::test]
 async fn the_first_pass_comes_at_once() {
     let (_db, client) = with_a_job(preloaded()).await;
@@ -89,17 +93,37 @@ async fn a_slow_analyze_does_not_delay_a_prune_and_gives_way_to_others() {
     run(&client, &["CREATE INDEX slow_index ON awa.queue_enqueue_heads (public.slow(queue))"]).await;
     set_gate(&client, false).await;
     set(&client, "awa_ingest.clock_offset", Some("1000")).await;
-    let hangs = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'awa_ingest statistics' AND wait_event = 'PgSleep')";
-    wait_until(&client, hangs).await;
+    wait_until(&client, HANGS).await;
     // The ring turns, and the prune finds a slot with a job that nobody has claimed.
     rotate(&db).await;
     wait_for_run(&client, "ring = 'queue' AND slot = 0 AND outcome = 'skipped_active' AND reason = 'pending'").await;
-    assert!(client.query_one(hangs, &[]).await.expect(hangs).get::<_, bool>(0));
+    // Between two sleeps it is not seen to sleep.
+    wait_until(&client, HANGS).await;
     // DROP INDEX waits for the ANALYZE, which is cancelled.
     run(&client, &["DROP INDEX awa.slow_index"]).await;
     wait_for_run(&client, "relation = 'awa.queue_enqueue_heads' AND outcome = 'failed' AND sqlstate = '57014'").await;
     wait_until(&client, "SELECT count(*) = 2 FROM awa_ingest.maintenance_runs WHERE relation = 'awa.queue_claim_heads'").await;
     set_gate(&client, true).await;
+}
+
+/// Code that catches cancellations is ended after a while, not at once, and the record says so.
+#[tokio::test]
+async fn an_analyze_that_is_not_to_be_cancelled_is_ended() {
+    let cluster = preloaded_with(&[("awa_ingest.prune_interval", "20ms")]);
+    let (_db, client) = with_a_job(cluster).await;
+    wait_for_statistics(&client).await;
+    make_gate(&client).await;
+    change(&client).await;
+    run(&client, &["CREATE INDEX slow_index ON awa.queue_enqueue_heads (public.stubborn(queue))"]).await;
+    set_gate(&client, false).await;
+    set(&client, "awa_ingest.clock_offset", Some("1000")).await;
+    wait_until(&client, HANGS).await;
+    run(&client, &["DROP INDEX awa.slow_index"]).await;
+    wait_for_run(&client, "task = 'statistics' AND outcome = 'failed' AND sqlstate = '57P01' AND error LIKE '%in the way%'").await;
+    set_gate(&client, true).await;
+    // The pass was not complete: the next one comes although nothing was written.
+    set(&client, "awa_ingest.clock_offset", Some("2000")).await;
+    wait_until(&client, "SELECT count(*) = 2 FROM awa_ingest.maintenance_runs WHERE relation = 'awa.queue_claim_heads'").await;
 }
 
 #[tokio::test]

@@ -117,7 +117,7 @@ pub fn of_tables(storage: &Storage, tables: &[String]) -> Result<Oid> {
 }
 
 /// The owner of what jobs are written to.
-fn of_writing(storage: &Storage) -> Result<Oid> {
+pub fn of_writing(storage: &Storage) -> Result<Oid> {
     let touched = match storage.engine {
         Engine::QueueStorage => WRITTEN,
         Engine::Canonical => WRITTEN_CANONICAL,

@@ -15,6 +15,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         UNION ALL
         -- Of a partitioned table alone.
         SELECT 'parent', storage.oid FROM storage
+        UNION ALL
+        SELECT 'parent of awa_ingest', namespace.oid FROM pg_namespace AS namespace WHERE namespace.nspname = 'awa_ingest'
     ), wanted_relation (kind, place, name, privileges) AS (VALUES
         ('producer', 'awa', 'ingest', 'INSERT, SELECT'), ('producer', 'awa', 'ingest_skip_conflicts', 'INSERT, SELECT'),
         ('both', 'awa', 'storage_transition_state', 'SELECT'), ('both', 'awa', 'runtime_storage_backends', 'SELECT'),
@@ -28,6 +30,11 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         ('producer', 'storage', 'queue_enqueue_heads', 'SELECT, INSERT'), ('producer', 'storage', 'deferred_jobs', 'INSERT'),
         ('producer', 'storage', 'job_id_seq', 'USAGE'), ('producer', 'storage', 'ready_entries', 'INSERT'),
         ('producer', 'storage', 'ready_segments', 'INSERT'), ('producer', 'parent', 'ready_segments', 'SELECT'),
+        ('operator', 'parent of awa_ingest', 'ready_entries', 'SELECT, DELETE'),
+        ('operator', 'parent of awa_ingest', 'deferred_jobs', 'SELECT, DELETE'),
+        ('operator', 'parent of awa_ingest', 'job_unique_claims', 'SELECT, DELETE'),
+        ('operator', 'parent of awa_ingest', 'ready_segments', 'SELECT, INSERT, DELETE'),
+        ('operator', 'parent of awa_ingest', 'queue_lanes', 'SELECT'), ('operator', 'parent of awa_ingest', 'queue_meta', 'SELECT'),
         ('operator', 'awa_ingest', 'workers', 'SELECT'), ('operator', 'awa_ingest', 'lanes', 'SELECT'),
         ('operator', 'awa_ingest', 'rings', 'SELECT'), ('operator', 'awa_ingest', 'ingest_stats', 'SELECT'),
         ('operator', 'awa_ingest', 'maintenance_runs', 'SELECT'), ('operator', 'awa_ingest', 'stalled_lanes', 'SELECT'),
@@ -59,13 +66,14 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         ('operator', 'run_maintenance'), ('operator', 'analyze_relation'), ('operator', 'start_worker'), ('operator', 'stop_worker'),
         ('operator', 'reset_ingest_stats'), ('operator', 'lane_sequence_problems'), ('operator', 'repair_lane_sequence'),
         ('operator', 'sequence_position'), ('operator', 'lane_states'), ('operator', 'ring_slots'), ('operator', 'read_ingest_stats'),
-        ('operator', 'stalled_lane_states'), ('operator', 'read_maintenance_runs'), ('operator', 'last_failed_run')
+        ('operator', 'stalled_lane_states'), ('operator', 'read_maintenance_runs'), ('operator', 'last_failed_run'),
+        ('operator', 'discard'), ('operator', 'discard_queue')
     ), relation AS (
         SELECT wanted.privileges, COALESCE(part.relid, class.oid) AS oid
           FROM wanted_relation AS wanted
           JOIN place ON place.name = wanted.place
           JOIN pg_class AS class ON class.relnamespace = place.schema AND class.relname = wanted.name
-          LEFT JOIN LATERAL pg_partition_tree(class.oid) AS part ON wanted.place <> 'parent'
+          LEFT JOIN LATERAL pg_partition_tree(class.oid) AS part ON wanted.place NOT LIKE 'parent%'
          WHERE wanted.kind IN (granted.kind, 'both')
         UNION ALL
         -- The lanes' sequences follow the head tables.

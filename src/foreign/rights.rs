@@ -49,8 +49,8 @@ pub fn of(owner: Option<Oid>) -> Result<Option<Oid>> {
         return Ok(Some(owner));
     }
     // The view's user may have no right to look. What is looked at as the superuser are the system's catalogs.
-    let look_up = || spi::connect(|session| authority::writer(&authority::resolve(session, View::Caller)?));
-    authority::act_as(owner, look_up)
+    let look_up = || spi::connect(|session| authority::of_writing(&authority::resolve(session, View::Caller)?));
+    authority::act_as(owner, look_up).map(Some)
 }
 
 /// Runs `work` as the role, if there is one.

@@ -273,14 +273,14 @@ async fn a_superuser_runs_no_code_of_the_storages_owner() {
     );
     superuser.batch_execute(&traps).await.expect(&traps);
     // A lane, a job in the last COPY, and one that waits in the embedded storage.
-    superuser
-        .batch_execute(
-            "INSERT INTO awa.ingest (kind, queue) VALUES ('k', 'q');
-             BEGIN; ALTER TABLE awa.storage_transition_state RENAME TO hidden; SELECT awa.enqueue('k', queue => 'embedded');
-             ALTER TABLE awa.hidden RENAME TO storage_transition_state; COMMIT",
-        )
-        .await
-        .expect("jobs");
+    for statement in [
+        "ALTER TABLE awa.storage_transition_state RENAME TO hidden",
+        "SELECT awa.enqueue('k', queue => 'embedded')",
+        "ALTER TABLE awa.hidden RENAME TO storage_transition_state",
+        "INSERT INTO awa.ingest (kind, queue) VALUES ('k', 'q')",
+    ] {
+        superuser.batch_execute(statement).await.expect(statement);
+    }
     let own = db.connect_as(&owner).await;
     own.batch_execute(&trapped).await.expect(&trapped);
     own.batch_execute(

@@ -12,6 +12,7 @@
 //! No connection to the server's programming interface stays open between jobs: a COPY takes as long as its client likes, and other
 //! statements run in between.
 
+use crate::authority;
 use crate::before_commit;
 use crate::catalog::QueueCatalog;
 use crate::claims::{self, Losers};
@@ -22,7 +23,7 @@ use crate::results::Results;
 use crate::server::{self, Ids};
 use crate::spi::{self, Session, View};
 use crate::spool::{Segments, Spool, Spooled};
-use crate::storage::{Engine, Mode, Storage, Version};
+use crate::storage::{Engine, Mode, Storage};
 use crate::{input, lane_check, lanes, notify, report, ring, subtransaction, write};
 use awa_ingest_core::doubts::Doubts;
 use awa_ingest_core::error::{Error, Fault, Result};
@@ -134,7 +135,7 @@ thread_local! {
 impl<R: Results> Ingest<R> {
     /// Looks up the storage and opens the spool, in the current memory context, which must outlive the call.
     pub fn new(on_conflict: OnConflict, results: R) -> Result<Self> {
-        let storage = spi::connect(|session| Storage::resolve(session, View::Caller, Version::Checked))?;
+        let storage = spi::connect(|session| authority::resolve_to_write(session, View::Caller))?;
         let ids = storage.ids()?;
         let rotor = ROTOR.get().unwrap_or_else(server::process_id);
         Ok(Self {
@@ -364,7 +365,7 @@ impl<R: Results> Ingest<R> {
 
     /// While a client streamed, awa may have been migrated, rolled back or installed: its jobs must not go where nobody works them.
     fn check_storage(&self, session: &Session) -> Result<()> {
-        let now = Storage::resolve(session, View::Latest, Version::Checked)?;
+        let now = authority::resolve_to_write(session, View::Latest)?;
         if now.is_same(&self.storage) { Ok(()) } else { Err(Error::StorageChanged) }
     }
 

@@ -75,14 +75,23 @@ fn of_state() -> Result<Option<(Oid, Presence)>> {
     for _ in 0..TRIES {
         renew_catalogs();
         let Some(presence) = Presence::now()? else { return Ok(None) };
-        let parts = if presence.has_queue_storage { &STATE[..] } else { &STATE[..STATE.len() - 1] };
-        let owner = ownership::settle(parts)?;
+        let owner = ownership::settle(state_parts(presence))?;
         // Behind the locks it is what it was, unless a migration has ended meanwhile.
         if Presence::now()? == Some(presence) {
             return Ok(Some((owner, presence)));
         }
     }
     Err(Error::MixedOwners("Tables of schema awa are being replaced.".into()))
+}
+
+fn state_parts(presence: Presence) -> &'static [Part<'static>] {
+    if presence.has_queue_storage { &STATE } else { &STATE[..STATE.len() - 1] }
+}
+
+/// Refuses a state that does not belong to the owner of schema awa (55000), for callers who read it with their own rights. They trust that
+/// owner, but not all roles that can create tables in the schema: to plan a query on a table runs code of its owner.
+pub fn check_state(presence: Presence) -> Result<()> {
+    ownership::look(state_parts(presence)).map(|_| ())
 }
 
 /// The owner of the storage and of what is touched there, who must own awa's state as well.
@@ -174,6 +183,14 @@ pub fn resolve_with_owner(session: &Session, view: View) -> Result<(Storage, Opt
 /// storage's owner.
 pub fn resolve_to_read(session: &Session) -> Result<Storage> {
     if server::is_superuser() { resolve(session, View::Caller) } else { Storage::resolve(session, View::Caller, Version::Checked) }
+}
+
+/// The storage, for who is about to write there: with his own rights. Who acts for another role looks as the owner of awa's state: that may have
+/// come since the role was chosen, and belong to any other.
+pub fn resolve_to_write(session: &Session, view: View) -> Result<Storage> {
+    // SAFETY: only looks into the process's state.
+    let is_for_another = unsafe { pg_sys::InSecurityRestrictedOperation() };
+    if is_for_another { resolve(session, view) } else { Storage::resolve(session, view, Version::Checked) }
 }
 
 /// Runs `work`, which reads these tables: with the caller's rights, but for a superuser with those of their owner.

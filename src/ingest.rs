@@ -14,6 +14,7 @@
 
 mod steps;
 
+use crate::authority;
 use crate::catalog::QueueCatalog;
 use crate::ingest_stats::{self, Tally};
 use crate::lanes::Waits;
@@ -21,7 +22,7 @@ use crate::results::Results;
 use crate::server::{self, Ids};
 use crate::spi::{self, View};
 use crate::spool::{Segments, Spool, Spooled};
-use crate::storage::{Engine, Mode, Storage, Version};
+use crate::storage::{Engine, Mode, Storage};
 use crate::{claims, input, report};
 use awa_ingest_core::doubts::Doubts;
 use awa_ingest_core::error::{Error, Fault, Result};
@@ -133,7 +134,7 @@ thread_local! {
 impl<R: Results> Ingest<R> {
     /// Looks up the storage and opens the spool, in the current memory context, which must outlive the call.
     pub fn new(on_conflict: OnConflict, results: R) -> Result<Self> {
-        let storage = spi::connect(|session| Storage::resolve(session, View::Caller, Version::Checked))?;
+        let storage = spi::connect(|session| authority::resolve_to_write(session, View::Caller))?;
         let ids = storage.ids()?;
         let rotor = ROTOR.get().unwrap_or_else(server::process_id);
         Ok(Self {

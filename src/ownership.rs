@@ -84,6 +84,19 @@ pub fn look(parts: &[Part<'_>]) -> Result<Oid> {
     one_owner(&find(parts)?)
 }
 
+/// Refuses a relation that is not the role's (55000).
+pub fn check(relation: Oid, owner: Oid) -> Result<()> {
+    match Table::of(relation) {
+        Some(table) if table.owner != owner => Err(Error::MixedOwners(format!(
+            "{} belongs to role \"{}\", and the storage to role \"{}\".",
+            table.name,
+            role_name(table.owner),
+            role_name(owner)
+        ))),
+        _ => Ok(()),
+    }
+}
+
 fn one_owner(found: &[Found]) -> Result<Oid> {
     let first = found.first().ok_or_else(|| Error::MixedOwners("There is nothing to own.".into()))?;
     match found.iter().find(|part| part.owner != first.owner) {

@@ -6,11 +6,12 @@ use crate::entry::Call;
 use crate::lane_sequences::refuse_lost;
 use crate::lanes::lock;
 use crate::leftover_locks;
-use crate::spi::{self, Rows, Session, View, argument};
+use crate::ownership;
+use crate::spi::{self, Argument, Rows, Session, View, argument};
 use crate::statements::Statement;
 use crate::storage::{Engine, Storage};
 use awa_ingest_core::error::{Error, Result};
-use pgrx::pg_sys::Datum;
+use pgrx::pg_sys::{Datum, Oid};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -18,8 +19,8 @@ use std::rc::Rc;
 const LAST_SHARD: i16 = 63;
 
 /// Creates what is missing of a lane: its rows, its two sequences, and the sequences' privileges. Any queue name and priority;
-/// raises 22023 for NULL and for a shard outside 0 to 63, and 55000 for a lane in use that has lost a sequence. Callable by whoever may
-/// enqueue.
+/// raises 22023 for NULL and for a shard outside 0 to 63, and 55000 for a lane in use that has lost a sequence, or where the name of a
+/// missing one is taken by another role. Callable by whoever may enqueue.
 pub fn provision_lane(call: &Call) -> Result<Option<Datum>> {
     let missing = || Error::InvalidArgument("queue, priority and shard must not be NULL".into());
     let queue = call.text(0)?.ok_or_else(missing)?;
@@ -33,8 +34,13 @@ pub fn provision_lane(call: &Call) -> Result<Option<Datum>> {
         if storage.engine == Engine::Canonical {
             return Err(Error::NoLanes);
         }
-        act_as(authority::of_storage(&storage, authority::LANE)?, || create(session, &storage, queue, priority, shard))?;
-        Ok(None)
+        let owner = authority::of_storage(&storage, authority::LANE)?;
+        act_as(owner, || {
+            if create(session, &storage, queue, priority, shard)? {
+                check_sequences(session, &storage, &lane_arguments(&storage, queue, priority, shard), owner)?;
+            }
+            Ok(None)
+        })
     })
 }
 
@@ -47,8 +53,20 @@ pub fn for_writer(session: &Session, storage: &Storage, queue: &str, priority: i
             session.run(Statement::Provision, &storage.target, &[argument(queue), argument(priority), argument(shard)]);
             Ok(())
         }
-        _ => create(session, storage, queue, priority, shard),
+        _ => create(session, storage, queue, priority, shard).map(|_| ()),
     }
+}
+
+/// Refuses a new lane with a sequence of another role (55000). Roles that can create in the schema could take the name before, and set
+/// positions and claim cursor as they like.
+fn check_sequences(session: &Session, storage: &Storage, lane: &[Argument; 4], owner: Oid) -> Result<()> {
+    let parts = |rows: &Rows| [rows.get::<i64>(0, 1), rows.get::<i64>(0, 2)];
+    let sequences = session.query(Statement::LaneParts, &storage.target, lane, View::Latest, parts);
+    sequences.into_iter().flatten().try_for_each(|sequence| ownership::check(Oid::from(sequence as u32), owner))
+}
+
+fn lane_arguments(storage: &Storage, queue: &str, priority: i16, shard: i16) -> [Argument; 4] {
+    [argument(queue), argument(priority), argument(shard), argument(&*storage.schema)]
 }
 
 /// Schema, queue, priority and shard.
@@ -63,8 +81,8 @@ thread_local! {
 const DEEPEST: usize = 16;
 
 /// Making a lane runs triggers and DDL, and with it event triggers: those may enqueue by themselves. A lane that is being made cannot be
-/// made within that, nor can lanes without end.
-fn create(session: &Session, storage: &Storage, queue: &str, priority: i16, shard: i16) -> Result<()> {
+/// made within that, nor can lanes without end. Returns whether something was missing.
+fn create(session: &Session, storage: &Storage, queue: &str, priority: i16, shard: i16) -> Result<bool> {
     struct Made;
     impl Drop for Made {
         fn drop(&mut self) {
@@ -80,9 +98,8 @@ fn create(session: &Session, storage: &Storage, queue: &str, priority: i16, shar
     make(session, storage, queue, priority, shard)
 }
 
-fn make(session: &Session, storage: &Storage, queue: &str, priority: i16, shard: i16) -> Result<()> {
-    let schema = argument(&*storage.schema);
-    let lane = [argument(queue), argument(priority), argument(shard), schema];
+fn make(session: &Session, storage: &Storage, queue: &str, priority: i16, shard: i16) -> Result<bool> {
+    let lane = lane_arguments(storage, queue, priority, shard);
     let run = |statement, arguments: usize| session.run(statement, &storage.target, &lane[..arguments]);
     let holds = |statement, arguments: usize| {
         session.query(statement, &storage.target, &lane[..arguments], View::Latest, Rows::first) == Some(true)
@@ -99,7 +116,8 @@ fn make(session: &Session, storage: &Storage, queue: &str, priority: i16, shard:
 
     // awa's head tables have a trigger that locks the lane before it looks for a conflict, and makes the sequence: propose heads
     // only for a lane that is missing, and make sequences only where no trigger did.
-    if !exists() {
+    let is_missing = !exists();
+    if is_missing {
         refuse_lost(session, storage, &lane, &format!("(queue \"{queue}\", priority {priority}, shard {shard})"))?;
         if !has_row() {
             run(Statement::LaneRow, 2);
@@ -115,5 +133,5 @@ fn make(session: &Session, storage: &Storage, queue: &str, priority: i16, shard:
     let list = |rows: &Rows| rows.map(|row| rows.get(row, 0).unwrap_or_default()).collect::<Vec<String>>();
     let grants = session.query(Statement::LaneGrants, &storage.target, &lane, View::Latest, list);
     grants.iter().for_each(|grant| session.run_once(grant));
-    Ok(())
+    Ok(is_missing)
 }

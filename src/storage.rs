@@ -3,6 +3,7 @@
 //! that one of them changed.
 #![allow(unsafe_code)]
 
+use crate::authority;
 use crate::server;
 use crate::spi::{Rows, Session, View, argument, renew_catalogs};
 use crate::statements::{AWAS_POSITION, Statement, Target};
@@ -100,7 +101,10 @@ impl Storage {
         renew_catalogs();
         match Presence::now()? {
             None => Self::embedded(),
-            Some(presence) => Self::of_awa(session, presence, view, version),
+            Some(presence) => {
+                authority::check_state(presence)?;
+                Self::of_awa(session, presence, view, version)
+            }
         }
     }
 
@@ -202,7 +206,9 @@ impl AwaEngine {
     /// Asks schema awa, if awa is installed there.
     pub fn look_up(session: &Session, view: View, version: Version) -> Result<Option<Self>> {
         renew_catalogs();
-        Presence::now()?.map(|presence| Self::read(session, presence, view, version)).transpose()
+        let Some(presence) = Presence::now()? else { return Ok(None) };
+        authority::check_state(presence)?;
+        Self::read(session, presence, view, version).map(Some)
     }
 
     /// Asks the awa that was found.

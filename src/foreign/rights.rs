@@ -8,7 +8,8 @@
 
 use crate::authority;
 use crate::spi::{self, View};
-use awa_ingest_core::error::Result;
+use crate::storage::Storage;
+use awa_ingest_core::error::{Error, Result};
 use pgrx::pg_sys::{self, EState, Oid, ResultRelInfo};
 
 /// The owner of the view that an INSERT names; `None` without a view, and for one with the rights of its user.
@@ -41,19 +42,39 @@ unsafe fn checked_as(target: *mut ResultRelInfo, statement: *mut EState) -> Opti
     Some(unsafe { pg_sys::ExecGetResultRelCheckAsUser(target, statement) })
 }
 
+/// A view's owner, and who writes to the storage for him.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Writer {
+    /// The view's owner himself.
+    Owner(Oid),
+    /// The storage's owner, for a superuser.
+    Storages(Oid),
+}
+
 /// Who writes to the storage for a view's owner.
-pub fn of(owner: Option<Oid>) -> Result<Option<Oid>> {
+pub fn of(owner: Option<Oid>) -> Result<Option<Writer>> {
     let Some(owner) = owner else { return Ok(None) };
     // SAFETY: any oid may be asked for.
     if !unsafe { pg_sys::superuser_arg(owner) } {
-        return Ok(Some(owner));
+        return Ok(Some(Writer::Owner(owner)));
     }
     // The view's user may have no right to look. What is looked at as the superuser are the system's catalogs.
     let look_up = || spi::connect(|session| authority::of_writing(&authority::resolve(session, View::Caller)?));
-    authority::act_as(owner, look_up).map(Some)
+    authority::act_as(owner, look_up).map(|role| Some(Writer::Storages(role)))
 }
 
-/// Runs `work` as the role, if there is one.
-pub fn act<T>(role: Option<Oid>, work: impl FnOnce() -> T) -> T {
+/// Refuses a storage that is another role's (40001): it came since the writer was chosen.
+pub fn check(writer: Option<Writer>, storage: &Storage) -> Result<()> {
+    match writer {
+        Some(Writer::Storages(role)) if authority::of_writing(storage)? != role => Err(Error::StorageChanged),
+        _ => Ok(()),
+    }
+}
+
+/// Runs `work` as the writer, if there is one.
+pub fn act<T>(writer: Option<Writer>, work: impl FnOnce() -> T) -> T {
+    let role = writer.map(|writer| match writer {
+        Writer::Owner(role) | Writer::Storages(role) => role,
+    });
     authority::act_as_if(role, work)
 }

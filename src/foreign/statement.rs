@@ -2,14 +2,14 @@
 #![allow(unsafe_code)]
 
 use super::last_row::Watched;
-use super::rights;
+use super::rights::{self, Writer};
 use crate::ingest::{Ingest, OnConflict, Summary};
 use crate::last::{self, Kept};
 use crate::settings;
 use awa_ingest_core::error::Result;
 use awa_ingest_core::outcome::Outcome;
 use pgrx::PgMemoryContexts;
-use pgrx::pg_sys::{EState, MemoryContext, Oid};
+use pgrx::pg_sys::{EState, MemoryContext};
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
@@ -36,7 +36,7 @@ pub struct Policy {
     /// Outcomes are known as rows arrive, and jobs that are skipped are not spooled.
     pub at_once: bool,
     /// Who writes them; `None` for the session's user.
-    pub role: Option<Oid>,
+    pub role: Option<Writer>,
     /// Whether the rows may come from one of awa's clients.
     pub for_awa: bool,
 }
@@ -116,6 +116,7 @@ impl Statement {
                 };
                 // SAFETY: the statement's memory outlives the pipeline.
                 let ingest = unsafe { PgMemoryContexts::For(self.memory).switch_to(|_| new()) }?;
+                rights::check(policy.role, ingest.storage())?;
                 let ingest = if policy.for_awa { ingest.for_awa() } else { ingest };
                 pipelines.push(Pipeline { policy, ingest: ingest.streaming(policy.at_once) });
                 pipelines.len() - 1

@@ -1,6 +1,7 @@
 //! What a call does when all its jobs are there: keys, lanes, ring position, rows.
 
 use super::{Ingest, OnConflict, Summary, place_in};
+use crate::authority;
 use crate::before_commit;
 use crate::claims::{self, Losers};
 use crate::direct::Common;
@@ -8,7 +9,7 @@ use crate::ingest_stats::Tally;
 use crate::lanes::{self, Locked};
 use crate::results::Results;
 use crate::spi::{Session, View};
-use crate::storage::{Engine, Storage, Version};
+use crate::storage::Engine;
 use crate::{lane_check, notify, ring, server, subtransaction, write};
 use awa_ingest_core::error::{Error, Result};
 use std::time::Instant;
@@ -96,7 +97,7 @@ impl<R: Results> Ingest<R> {
 
     /// While a client streamed, awa may have been migrated, rolled back or installed: its jobs must not go where nobody works them.
     fn check_storage(&self, session: &Session) -> Result<()> {
-        let now = Storage::resolve(session, View::Latest, Version::Checked)?;
+        let now = authority::resolve_to_write(session, View::Latest)?;
         if now.is_same(&self.storage) { Ok(()) } else { Err(Error::StorageChanged) }
     }
 

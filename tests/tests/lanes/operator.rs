@@ -176,3 +176,24 @@ async fn role_names_of_any_kind() {
         }
     }
 }
+
+/// Who may write the heads can have one name any sequence. The privileges that a lane's sequences get are not for that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_head_that_names_another_sequence_gives_no_right_to_it() {
+    for (storage, db, _) in databases().await {
+        let superuser = db.connect().await;
+        enqueue(&superuser, "mail").await.unwrap();
+        let client = operator(&db, "operator").await;
+        let ids = storage.table("job_id_seq");
+        for side in ["enqueue", "claim"] {
+            let heads = storage.table(&format!("queue_{side}_heads"));
+            let renamed = client.batch_execute(&format!("UPDATE {heads} SET seq_name = 'job_id_seq'")).await;
+            // The trigger on the embedded heads sets the name itself.
+            assert_eq!(renamed.is_ok(), storage == Storage::Attached, "{side}");
+            provision(&client, "mail").await.unwrap();
+            let may = "SELECT has_sequence_privilege($1, 'SELECT, USAGE, UPDATE')";
+            let may: bool = client.query_one(may, &[&ids]).await.unwrap().get(0);
+            assert!(!may, "{side}, {storage:?}");
+        }
+    }
+}

@@ -114,3 +114,27 @@ async fn an_incomplete_lane_is_completed() {
         }
     }
 }
+
+/// Who may create in the storage's schema can take the names of a lane's sequences before there is the lane, and would move its positions and
+/// its claim cursor.
+#[tokio::test(flavor = "multi_thread")]
+async fn sequences_of_others_are_not_taken_for_a_new_lane() {
+    for storage in Storage::BOTH {
+        let db = storage.db().await;
+        let superuser = db.connect().await;
+        let (role, producer) = (db.role("other").await, db.role("producer").await);
+        let grants =
+            format!("GRANT USAGE, CREATE ON SCHEMA {} TO {role}; SELECT awa_ingest.grant_producer('{producer}')", storage.schema());
+        superuser.batch_execute(&grants).await.unwrap();
+        let (other, producer) = (db.connect_as(&role).await, db.connect_as(&producer).await);
+        for side in ["enqueue", "claim"] {
+            let name = format!("SELECT format('%s.queue_{side}_seq_%s', $1::text, md5('mail:2:0'))");
+            let name: String = superuser.query_one(&name, &[&storage.schema()]).await.unwrap().get(0);
+            other.batch_execute(&format!("CREATE SEQUENCE {name}; GRANT ALL ON SEQUENCE {name} TO PUBLIC")).await.unwrap();
+            let refused = failure(producer.batch_execute("SELECT awa.enqueue('k', queue => 'mail')").await);
+            assert!(refused.sqlstate == "55000" && refused.detail.contains(&role), "{side}, {storage:?}: {refused:?}");
+            other.batch_execute(&format!("DROP SEQUENCE {name}")).await.unwrap();
+        }
+        producer.batch_execute("SELECT awa.enqueue('k', queue => 'mail')").await.unwrap();
+    }
+}

@@ -6,6 +6,7 @@ mod awa_worker;
 mod before_commit;
 mod catalog;
 mod coexistence;
+mod created;
 mod data_only;
 mod discard;
 mod drop_race;

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use awa_ingest_tests::{Db, Storage, Worker, assert_nothing_stored, backend_pid, failure, rows, wait_until_blocked, within};
+use awa_ingest_tests::{
+    Cluster, Db, Storage, Template, Worker, assert_nothing_stored, backend_pid, failure, rows, wait_until_blocked, within,
+};
 use serde_json::json;
 use tokio_postgres::Client;
 
@@ -42,16 +44,18 @@ async fn a_rollback_takes_everything_back() {
     assert_eq!(kept(&client, "awa").await, before.0);
 }
 
-/// A producer that was under way when awa came is waited for, and its jobs come along.
+/// A producer that was under way when awa came is waited for. Its commit is refused, but not that of a transaction that was prepared
+/// before, whose jobs come along: deferred ones, since no transaction that notifies can be prepared.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_open_enqueue_is_waited_for() {
-    for (end, deferred) in [("COMMIT", false), ("ROLLBACK", false), ("COMMIT", true)] {
-        let db = Db::embedded().await;
+    let cluster = Cluster::start(&[("max_prepared_transactions", "5")]);
+    for (end, deferred) in [("COMMIT", 0), ("ROLLBACK", 0), ("COMMIT PREPARED 'one'", 1)] {
+        let db = Db::on(cluster.clone(), Template::Embedded).await;
         let (producer, adopter) = (db.connect().await, db.connect().await);
         enqueue(&producer, 1).await;
         run(&producer, "BEGIN").await;
-        if deferred {
-            run(&producer, "SELECT awa.enqueue('step', '2', run_at => now())").await;
+        if deferred > 0 {
+            run(&producer, "SELECT awa.enqueue('step', '2', run_at => now()); PREPARE TRANSACTION 'one'").await;
         } else {
             enqueue(&producer, 2).await;
         }
@@ -59,16 +63,14 @@ async fn an_open_enqueue_is_waited_for() {
         let pid = backend_pid(&adopter).await;
         let waiting = tokio::spawn(async move { (try_adopt(&adopter, "error").await, adopter) });
         wait_until_blocked(&db.connect().await, pid).await;
-        run(&producer, end).await;
+        match end {
+            "COMMIT" => assert_eq!(failure(producer.batch_execute(end).await).sqlstate, "40001"),
+            _ => run(&producer, end).await,
+        }
         let (adopted, adopter) = within("adopt", waiting).await.unwrap();
-        let expected = match (end, deferred) {
-            ("ROLLBACK", _) => Adopted { ready: 1, ..Default::default() },
-            (_, true) => Adopted { ready: 1, deferred: 1, skipped: 0 },
-            _ => Adopted { ready: 2, ..Default::default() },
-        };
-        assert_eq!(adopted.expect("adopt"), expected, "{end}, {deferred}");
+        assert_eq!(adopted.expect("adopt"), Adopted { ready: 1, deferred, skipped: 0 }, "{end}");
         assert_embedded_is_empty(&adopter, end).await;
-        assert_eq!(in_order_of_ids(&adopter, "awa").await, if end == "COMMIT" { numbers(1, 2) } else { numbers(1, 1) });
+        assert_eq!(in_order_of_ids(&adopter, "awa").await, numbers(1, 1 + deferred), "{end}");
     }
 }
 

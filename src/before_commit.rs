@@ -117,6 +117,7 @@ fn read_state() -> std::result::Result<State, Unreadable> {
         let [singleton, state, current, prepared, details] = *row.values;
         // SAFETY: datums of the columns' types, in place while the row is read.
         let text = |value: Option<Datum>| value.and_then(|value| unsafe { datum::text(value) }.ok());
+        // SAFETY: as above.
         let details = details.and_then(|details| unsafe { datum::json(details) }.ok());
         let transition = Transition {
             state: text(state),

@@ -1,4 +1,4 @@
-//! Hints that depend on what was given: the name that an unknown one most likely stands for.
+//! Hints: what the user can do, and the name that an unknown one most likely stands for.
 
 use super::{Error, Fault};
 use crate::closest::closest;
@@ -51,6 +51,89 @@ impl Error {
             }
             Fault::EmptyField(_) | Fault::QueueLength(0) => Some(EMPTY_FIELD),
             Fault::NotAnInteger(_, text) if is_whole(text) => Some("Write integers without a fraction: 1, not 1.0."),
+            _ => None,
+        }
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Job { fault, .. } | Self::Option(_, fault) => fault.hint(),
+            Self::At { error, .. } => error.hint(),
+            Self::CsvHeader { fault, .. } => fault.hint(),
+            Self::UniqueConflict { .. } => {
+                Some("Functions with on_conflict => 'skip', and the foreign table awa.ingest_skip_conflicts, leave such jobs out.")
+            }
+            Self::NotAnArray => Some("Pass a JSON array of job objects; awa.enqueue takes a single job."),
+            Self::OnConflict(_) => Some("on_conflict is 'error' or 'skip'."),
+            Self::RequestTooLarge(_) => Some(
+                "COPY awa.ingest FROM takes jobs of any number, and awa.enqueue_csv up to 1 GB of text; or send several batches.",
+            ),
+            Self::ArrayLength(..) => Some("An array is NULL, has one element for all jobs, or one element a job."),
+            Self::UnknownStorage(_) => {
+                Some("This version of awa_ingest knows awa 0.6.9 (schema version 40). Run awa's migrations, or upgrade awa_ingest.")
+            }
+            Self::AwasJobs => Some("Cancel jobs of awa through one of its clients."),
+            Self::NoAwa => Some("Install awa 0.6.9 and run its migrations first."),
+            Self::UnknownFunction(_) => Some(
+                "This version of awa_ingest replaces the function of awa 0.6.9 (schema version 40) only. Run awa's migrations, or upgrade \
+                 awa_ingest.",
+            ),
+            Self::NothingSaved => Some("Run awa's migrations again to have its own function back."),
+            Self::Misfit(_) | Self::UnknownRow(_) => {
+                Some("Call awa_ingest.detach() to have awa's own function back, and upgrade awa_ingest.")
+            }
+            Self::StillAttached => Some("SELECT awa_ingest.detach() gives awa its own function back."),
+            Self::StorageChanged => Some("Send the jobs again."),
+            Self::StorageLeft => Some("Run the transaction again: its jobs then go where they are worked."),
+            Self::RingTurned { .. } => Some("Run the transaction again, and enqueue nearer to its end where it takes so long."),
+            Self::WriteOnlyTable(_) => Some(
+                "Jobs are in awa.jobs, or without awa in awa_ingest.ready_entries and deferred_jobs; awa.last_ingest() has the ids of this \
+                      session's last COPY or INSERT.",
+            ),
+            Self::UnknownCsvColumn(_) => Some(
+                "Columns are kind, queue, args, state, priority, max_attempts, run_at, metadata, tags, unique_key, unique_states, \
+                 ordering_key and uniqueness.",
+            ),
+            Self::UnknownColumn(_) => Some(
+                "Columns are kind, queue, args, state, priority, max_attempts, run_at, metadata, tags, unique_key, unique_states, \
+                 ordering_key, uniqueness and job_id.",
+            ),
+            Self::VirtualColumn(_) => Some("Declare it STORED."),
+            Self::UnknownOption(_) => {
+                Some("Options are kind, queue, priority, max_attempts, on_conflict, uniqueness, tags and batch_size.")
+            }
+            Self::OutcomeForgotten => Some("Raise awa_ingest.batch_memory, or use RETURNING job_id."),
+            Self::DamagedLane(..) => {
+                Some("Repair the lane before enqueueing to it: awa_ingest.provision_lane makes what is missing.")
+            }
+            Self::LaneInTheMaking(_) => Some(
+                "Have the event trigger leave out commands in the storage's schema, or disable it and make the lane with \
+                 awa_ingest.provision_lane.",
+            ),
+            Self::LostSequence(..) => Some("awa_ingest.lane_sequence_problems() says how it can be repaired."),
+            Self::NotOwnerOfSequence(_) => {
+                Some("able_roles of awa_ingest.lane_sequence_problems() are the roles that can repair it.")
+            }
+            Self::BeyondRepair(..) => Some("Put it right by hand, while the queue has neither producers nor workers."),
+            Self::ClaimsHidden => Some("Look for row security and triggers on job_unique_claims."),
+            Self::RowsLeftOut(..) => Some("Look for triggers and rules on the table that skip rows."),
+            Self::MixedOwners(_) => Some(
+                "What is read and written here is read and written with the rights of that owner: give schema, tables and functions one \
+                 owner, with ALTER … OWNER TO.",
+            ),
+            Self::UnknownTask(_) => Some("Tasks are statistics, prune and lanes."),
+            Self::KeptSnapshot(_) => Some("Call it at READ COMMITTED."),
+            Self::NotMaintained(_) => Some("Known are the partitioned tables of the storage in use, and its head tables."),
+            Self::MayNotMaintain => Some("awa_ingest.grant_operator(role) gives a role what it needs."),
+            Self::Standby => Some("Workers start by themselves when the server is promoted, if the library is preloaded."),
+            Self::NoWorkerSlot => Some("Raise max_worker_processes."),
+            Self::NotServed(_, hint) => Some(hint),
+            Self::UndeliveredJobs => Some(
+                "Work the jobs first, move them into awa's storage with awa_ingest.adopt(), discard them with awa_ingest.discard_queue(), or SET \
+                 awa_ingest.allow_drop = on to lose them. For pg_restore --clean, which drops what it restores, set \
+                 PGOPTIONS='-c awa_ingest.allow_drop=on'.",
+            ),
             _ => None,
         }
     }

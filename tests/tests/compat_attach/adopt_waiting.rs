@@ -44,33 +44,37 @@ async fn a_rollback_takes_everything_back() {
     assert_eq!(kept(&client, "awa").await, before.0);
 }
 
-/// A producer that was under way when awa came is waited for. Its commit is refused, but not that of a transaction that was prepared
-/// before, whose jobs come along: deferred ones, since no transaction that notifies can be prepared.
+/// A producer that was under way when awa came is waited for. Its jobs would stay behind, so that it cannot commit. A transaction that
+/// was prepared before can, and its jobs come along: deferred ones, since no transaction that notifies can be prepared.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_open_enqueue_is_waited_for() {
     let cluster = Cluster::start(&[("max_prepared_transactions", "5")]);
-    for (end, deferred) in [("COMMIT", 0), ("ROLLBACK", 0), ("COMMIT PREPARED 'one'", 1)] {
+    for (end, deferred) in [("COMMIT", false), ("ROLLBACK", false), ("COMMIT", true), ("COMMIT PREPARED 'one'", true)] {
         let db = Db::on(cluster.clone(), Template::Embedded).await;
         let (producer, adopter) = (db.connect().await, db.connect().await);
         enqueue(&producer, 1).await;
         run(&producer, "BEGIN").await;
-        if deferred > 0 {
-            run(&producer, "SELECT awa.enqueue('step', '2', run_at => now()); PREPARE TRANSACTION 'one'").await;
+        if deferred {
+            run(&producer, "SELECT awa.enqueue('step', '2', run_at => now())").await;
         } else {
             enqueue(&producer, 2).await;
+        }
+        if end.contains("PREPARED") {
+            run(&producer, "PREPARE TRANSACTION 'one'").await;
         }
         awa_comes(&db).await;
         let pid = backend_pid(&adopter).await;
         let waiting = tokio::spawn(async move { (try_adopt(&adopter, "error").await, adopter) });
         wait_until_blocked(&db.connect().await, pid).await;
         match end {
-            "COMMIT" => assert_eq!(failure(producer.batch_execute(end).await).sqlstate, "40001"),
+            "COMMIT" => assert_eq!(failure(producer.batch_execute(end).await).sqlstate, "40001", "{deferred}"),
             _ => run(&producer, end).await,
         }
         let (adopted, adopter) = within("adopt", waiting).await.unwrap();
-        assert_eq!(adopted.expect("adopt"), Adopted { ready: 1, deferred, skipped: 0 }, "{end}");
+        let come = i64::from(end.contains("PREPARED"));
+        assert_eq!(adopted.expect("adopt"), Adopted { ready: 1, deferred: come, skipped: 0 }, "{end}, {deferred}");
         assert_embedded_is_empty(&adopter, end).await;
-        assert_eq!(in_order_of_ids(&adopter, "awa").await, numbers(1, 1 + deferred), "{end}");
+        assert_eq!(in_order_of_ids(&adopter, "awa").await, numbers(1, 1 + come), "{end}, {deferred}");
     }
 }
 

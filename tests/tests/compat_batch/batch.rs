@@ -3,6 +3,7 @@
 use awa_ingest_tests::copy::Row;
 use awa_ingest_tests::{Db, Storage, Stored, Template, assert_lanes_intact, rows};
 use awa_model::queue_storage::shard_for_ordering_key;
+use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::{Value, json};
 use tokio_postgres::Client;
 
@@ -20,13 +21,17 @@ pub fn jobs_of_every_sort() -> Vec<Row> {
             let tags = ["a, \"b\"", "\\", "", "NULL"].map(str::to_owned).to_vec();
             row.tags = [None, Some(vec![]), Some(tags)][n / 3 % 3].clone();
             row.state = [None, Some("available"), Some("scheduled"), None, Some("retryable")][n / 2 % 5].map(str::to_owned);
-            row.run_at = (n % 4 == 1)
-                .then(|| ["2020-01-01T00:00:00Z", "2041-05-06T07:08:09.000001Z"][usize::from(is_deferred(&row))])
-                .map(|time| time.parse().expect("a time"));
+            let later = "2041-05-06T07:08:09.000001Z".parse().expect("a time");
+            row.run_at = (n % 4 == 1).then(|| if is_deferred(&row) { later } else { yesterday() });
             let states = ["11111000", "01000000", "10000000", "00000000"][n / 4 % 4];
             if n % 3 == 0 { with_key(row, n as u32, states) } else { row }
         })
         .collect()
+}
+
+/// awa's workers take no available job that is due weeks ago.
+fn yesterday() -> DateTime<Utc> {
+    DateTime::from_timestamp_micros(Utc::now().timestamp_micros()).expect("a time") - TimeDelta::days(1)
 }
 
 fn is_deferred(row: &Row) -> bool {
@@ -146,12 +151,10 @@ async fn null_is_the_default() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_state_is_what_awas_function_takes_it_for() {
     let client = attached().await.connect().await;
-    let past = "2020-01-01T00:00:00Z";
-    let soon: String = client.query_one("SELECT to_char(now() + '1 day', 'YYYY-MM-DD\"T\"HH24:MI:SSZ')", &[]).await.unwrap().get(0);
+    let (past, soon) = (yesterday(), yesterday() + TimeDelta::days(2));
     let mut sent = Vec::new();
     for state in [None, Some("available"), Some("scheduled"), Some("retryable")] {
-        for run_at in [None, Some(past), Some(soon.as_str())] {
-            let run_at = run_at.map(|time| time.parse().expect("a time"));
+        for run_at in [None, Some(past), Some(soon)] {
             sent.push(Row { state: state.map(str::to_owned), run_at, ..plain("q", sent.len() as i64) });
         }
     }
@@ -159,7 +162,7 @@ async fn the_state_is_what_awas_function_takes_it_for() {
     assert_as_shown(&client, &returned, "states").await;
     for (row, job) in sent.iter().zip(&returned) {
         assert_eq!(job["state"], row.state.as_deref().unwrap_or("available"), "{row:?}");
-        let shown: chrono::DateTime<chrono::Utc> = job["run_at"].as_str().unwrap().parse().unwrap();
+        let shown: DateTime<Utc> = job["run_at"].as_str().unwrap().parse().unwrap();
         assert!(row.run_at.is_none_or(|time| time == shown), "{row:?}: {shown}");
     }
     assert_eq!(numbers(&client, "awa.ready_entries").await, (0..6).collect::<Vec<_>>());

@@ -15,7 +15,7 @@ const ARRAYS: [(&str, &str, &str); 11] = [
     ("state", "text[]", "'scheduled'"),
     ("priority", "smallint[]", "1"),
     ("max_attempts", "smallint[]", "7"),
-    ("run_at", "timestamptz[]", "'2020-01-01 00:00+00'"),
+    ("run_at", "timestamptz[]", "current_setting('test.yesterday')::timestamptz"),
     ("metadata", "jsonb[]", "'{\"m\": 1}'"),
     ("tags", "jsonb[]", "'[\"t\"]'"),
     ("unique_key", "bytea[]", "'\\x01'"),
@@ -32,6 +32,7 @@ async fn call(client: &Client, arguments: &str) -> Result<Vec<tokio_postgres::Ro
 #[tokio::test(flavor = "multi_thread")]
 async fn arrays_are_of_length_one_or_full() {
     let client = attached().await.connect().await;
+    client.batch_execute("SELECT set_config('test.yesterday', (now() - interval '1 day')::text, false)").await.unwrap();
     for (name, array, element) in ARRAYS {
         let beside = if name == "unique_states" { r", unique_key => ARRAY['\x01'::bytea]" } else { "" };
         let of_length = |n: usize| format!("{name} => ARRAY[{}]::{array}{beside}", vec![element; n].join(", "));

@@ -39,10 +39,15 @@ async fn awa_is_installed_meanwhile() {
 async fn a_transaction_under_way_finds_an_awa_that_was_just_installed() {
     let db = Db::embedded().await;
     let (client, other) = (db.connect().await, db.connect().await);
-    client.batch_execute("BEGIN; SELECT awa.enqueue('before')").await.unwrap();
+    let stays = db.connect().await;
+    stays.batch_execute("BEGIN; SELECT awa.enqueue('stays')").await.unwrap();
+    client.batch_execute("BEGIN; SAVEPOINT s; SELECT awa.enqueue('before'); ROLLBACK TO s").await.unwrap();
     db.migrate_awa().await;
     other.batch_execute("SELECT awa.storage_auto_finalize_if_fresh('awa')").await.unwrap();
     client.batch_execute("SELECT awa.enqueue('after'); COMMIT").await.unwrap();
+    let refused = failure(stays.batch_execute("COMMIT").await);
+    assert_eq!(refused.sqlstate, "40001", "nobody would work it: {refused:?}");
+    assert_eq!(rows(&other, "awa_ingest.ready_entries", &[]).await, Vec::<Value>::new());
     assert_eq!(rows(&other, "(SELECT kind FROM awa.ready_entries)", &[]).await, [serde_json::json!({"kind": "after"})]);
 }
 

@@ -69,7 +69,7 @@ const CASES: [Case; 48] = [
     ("one field only\nx,a\ny,b\n", ", columns => '{queue,kind}'", AB),
     ("kind,queue\nx,a\n", ", header => false, columns => '{queue,kind}'", &[("queue", "kind"), ("a", "x")]),
     ("\"a\nheader\",of,two lines\nx,a\n", ", columns => '{queue,kind}'", &[("a", "x")]),
-    ("a,x,1,available,1,1,2020-01-01,{},{},\\x01,11111111,\\x02\n", ", header => false", &[("a", "x")]),
+    ("a,x,1,available,1,1,yesterday,{},{},\\x01,11111111,\\x02\n", ", header => false", &[("a", "x")]),
     // Nothing to do.
     ("", "", &[]),
     ("\u{feff}", "", &[]),

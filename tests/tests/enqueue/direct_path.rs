@@ -136,7 +136,7 @@ async fn columns_of_the_owner_get_their_defaults() {
     }
 }
 
-/// The embedded tables' triggers for replicas keep nobody from the direct path but sessions that are replicas.
+/// The embedded tables' triggers for replicas are no reason to leave the direct path.
 #[tokio::test(flavor = "multi_thread")]
 async fn triggers_for_replicas_are_not_in_the_way() {
     for storage in Storage::BOTH {
@@ -153,10 +153,8 @@ async fn triggers_for_replicas_are_not_in_the_way() {
         );
         client.batch_execute(&sql).await.unwrap();
         enqueue(&client, &json!([{"kind": "step"}])).await.unwrap_or_else(|error| panic!("{storage:?}: {error:?}"));
-        if storage == Storage::Embedded {
-            client.batch_execute("SET session_replication_role = replica").await.unwrap();
-            let refused = enqueue(&client, &json!([{"kind": "step"}])).await.map_err(|failure| failure.constraint);
-            assert_eq!(refused, Err("is_direct".into()));
-        }
+        // What the session is set to counts as little for the statements.
+        client.batch_execute("SET session_replication_role = replica").await.unwrap();
+        enqueue(&client, &json!([{"kind": "step"}])).await.unwrap_or_else(|error| panic!("{storage:?}: {error:?}"));
     }
 }

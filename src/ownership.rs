@@ -45,8 +45,9 @@ const LOCK: LOCKMODE = pg_sys::AccessShareLock as LOCKMODE;
 /// What every writer takes. CREATE TRIGGER waits for it.
 const WRITER: LOCKMODE = pg_sys::RowExclusiveLock as LOCKMODE;
 
-/// The one owner of all parts. Until the transaction ends nobody can drop, rename or give away one of them, so that the
-/// names lead to what was looked at.
+/// The one owner of all parts. Until the transaction ends nobody can drop, rename or give away a table or function among them, nor
+/// drop a schema, so that the names lead to what was looked at. Renaming a schema or giving it away takes no lock: that owner and
+/// superusers can.
 ///
 /// Raises 55000 where owners differ or a part is missing. Waits for a transaction that has one of them locked.
 pub fn settle(parts: &[Part<'_>]) -> Result<Oid> {

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use awa_ingest_tests::{Db, Storage, Worker, assert_nothing_stored, backend_pid, failure, rows, wait_until_blocked, within};
+use awa_ingest_tests::{
+    Cluster, Db, Storage, Template, Worker, assert_nothing_stored, backend_pid, failure, rows, wait_until_blocked, within,
+};
 use serde_json::json;
 use tokio_postgres::Client;
 
@@ -42,11 +44,13 @@ async fn a_rollback_takes_everything_back() {
     assert_eq!(kept(&client, "awa").await, before.0);
 }
 
-/// A producer that was under way when awa came is waited for. Its jobs would stay behind, so that it cannot commit.
+/// A producer that was under way when awa came is waited for. Its jobs would stay behind, so that it cannot commit. A transaction that
+/// was prepared before can, and its jobs come along: deferred ones, since no transaction that notifies can be prepared.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_open_enqueue_is_waited_for() {
-    for (end, deferred) in [("COMMIT", false), ("ROLLBACK", false), ("COMMIT", true)] {
-        let db = Db::embedded().await;
+    let cluster = Cluster::start(&[("max_prepared_transactions", "5")]);
+    for (end, deferred) in [("COMMIT", false), ("ROLLBACK", false), ("COMMIT", true), ("COMMIT PREPARED 'one'", true)] {
+        let db = Db::on(cluster.clone(), Template::Embedded).await;
         let (producer, adopter) = (db.connect().await, db.connect().await);
         enqueue(&producer, 1).await;
         run(&producer, "BEGIN").await;
@@ -55,18 +59,22 @@ async fn an_open_enqueue_is_waited_for() {
         } else {
             enqueue(&producer, 2).await;
         }
+        if end.contains("PREPARED") {
+            run(&producer, "PREPARE TRANSACTION 'one'").await;
+        }
         awa_comes(&db).await;
         let pid = backend_pid(&adopter).await;
         let waiting = tokio::spawn(async move { (try_adopt(&adopter, "error").await, adopter) });
         wait_until_blocked(&db.connect().await, pid).await;
-        match producer.batch_execute(end).await {
-            Ok(()) => assert_eq!(end, "ROLLBACK", "{deferred}"),
-            Err(refused) => assert_eq!((end, failure::<()>(Err(refused)).sqlstate.as_str()), ("COMMIT", "40001"), "{deferred}"),
+        match end {
+            "COMMIT" => assert_eq!(failure(producer.batch_execute(end).await).sqlstate, "40001", "{deferred}"),
+            _ => run(&producer, end).await,
         }
         let (adopted, adopter) = within("adopt", waiting).await.unwrap();
-        assert_eq!(adopted.expect("adopt"), Adopted { ready: 1, ..Default::default() }, "{end}, {deferred}");
+        let come = i64::from(end.contains("PREPARED"));
+        assert_eq!(adopted.expect("adopt"), Adopted { ready: 1, deferred: come, skipped: 0 }, "{end}, {deferred}");
         assert_embedded_is_empty(&adopter, end).await;
-        assert_eq!(in_order_of_ids(&adopter, "awa").await, numbers(1, 1));
+        assert_eq!(in_order_of_ids(&adopter, "awa").await, numbers(1, 1 + come), "{end}, {deferred}");
     }
 }
 

@@ -103,3 +103,20 @@ async fn savepoints_keep_what_they_keep() {
     run(&client, "COMMIT").await;
     assert_eq!(count(&client).await, [0, 0]);
 }
+
+/// The jobs themselves are told where awa has them, by another function.
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_are_forgotten_as_well() {
+    let db = Db::awa().await;
+    let (client, role) = (db.connect().await, db.role("other").await);
+    run(&client, "SELECT awa_ingest.attach()").await;
+    run(&client, &format!("SELECT awa_ingest.grant_producer('{role}')")).await;
+    let jobs = async || client.query("SELECT FROM awa_ingest.last_ingest_jobs()", &[]).await.expect("last_ingest_jobs").len();
+    for forget in ["DISCARD ALL", &format!("SET ROLE {role}"), &format!("SET SESSION AUTHORIZATION {role}")] {
+        insert(&client).await;
+        assert_eq!(jobs().await, 2, "before {forget}");
+        run(&client, forget).await;
+        assert_eq!(jobs().await, 0, "{forget}");
+        run(&client, "RESET SESSION AUTHORIZATION; RESET ROLE").await;
+    }
+}

@@ -224,6 +224,32 @@ async fn awas_arrival_refuses_the_commit() {
     assert_eq!(stored(&other, Storage::Embedded).await, 0);
 }
 
+/// What adopt() moves is looked at as well, and stays in the embedded storage where it is refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_adoption_is_looked_at() {
+    let db = Db::embedded().await;
+    let (client, other) = (db.connect().await, db.connect().await);
+    for job in [ENQUEUE, DEFERRED] {
+        client.batch_execute(job).await.unwrap();
+    }
+    db.migrate_awa().await;
+    let adopt = "BEGIN; SELECT awa_ingest.adopt()";
+    for engines in [["canonical", "queue_storage"], ["queue_storage", "canonical"]] {
+        let [before, after] = engines.map(engine);
+        other.batch_execute(&before).await.unwrap();
+        client.batch_execute(adopt).await.expect(adopt);
+        other.batch_execute(&after).await.unwrap();
+        assert_serialization_failure(client.batch_execute("COMMIT").await, &format!("{engines:?}"));
+    }
+    other.batch_execute(&engine("queue_storage")).await.unwrap();
+    client.batch_execute(adopt).await.expect(adopt);
+    rotate(&other, Storage::Attached, 16).await;
+    assert_serialization_failure(client.batch_execute("COMMIT").await, "a whole turn");
+    assert_eq!((stored(&other, Storage::Embedded).await, stored(&other, Storage::Attached).await), (2, 0));
+    client.batch_execute(&format!("{adopt}; COMMIT")).await.expect("the second time");
+    assert_eq!((stored(&other, Storage::Embedded).await, stored(&other, Storage::Attached).await), (0, 2));
+}
+
 /// The look needs no right, and none that the caller has given up by then.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_look_needs_no_rights() {

@@ -82,22 +82,27 @@ async fn owner_of_awa(db: &Db) -> String {
     db.connect().await.query_one(sql, &[]).await.expect(sql).get(0)
 }
 
-/// A session that has found no awa has that in its caches, and looks no more: the extension's owner must not be who finds it.
+/// A session that has found no awa has that in its caches, and in an open transaction nothing renews them by itself: the extension's
+/// owner must not be who finds it.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_awa_that_appears_is_not_read_by_the_extensions_owner() {
-    let attack = Attack::on(Db::embedded().await).await;
-    let other = attack.db.connect_as(&attack.role).await;
-    for queue in ["first", "second"] {
-        other.batch_execute(&provision(queue)).await.expect("a lane of the embedded storage");
+    for begin in ["", "BEGIN"] {
+        let attack = Attack::on(Db::embedded().await).await;
+        let other = attack.db.connect_as(&attack.role).await;
+        other.batch_execute(begin).await.expect("BEGIN");
+        for queue in ["first", "second"] {
+            other.batch_execute(&provision(queue)).await.expect("a lane of the embedded storage");
+        }
+        attack.run(STATE).await;
+        let refused = failure(other.batch_execute(&provision("third")).await);
+        assert_eq!(refused.sqlstate, "55000", "{begin}: {refused:?}");
+        other.batch_execute("ROLLBACK").await.expect("ROLLBACK");
+        attack.assert_in_vain("provision_lane").await;
+        let sql = "SELECT awa_ingest.analyze_relation('awa_ingest.ready_entries')";
+        assert_eq!(failure(other.batch_execute(sql).await).sqlstate, "55000");
+        attack.assert_in_vain("analyze_relation").await;
+        attack.assert_trap_works("awa.storage_transition_state").await;
     }
-    attack.run(STATE).await;
-    let refused = failure(other.batch_execute(&provision("third")).await);
-    assert_eq!(refused.sqlstate, "55000", "{refused:?}");
-    attack.assert_in_vain("provision_lane").await;
-    let sql = "SELECT awa_ingest.analyze_relation('awa_ingest.ready_entries')";
-    assert_eq!(failure(other.batch_execute(sql).await).sqlstate, "55000");
-    attack.assert_in_vain("analyze_relation").await;
-    attack.assert_trap_works("awa.storage_transition_state").await;
 }
 
 /// The detail names both.

@@ -22,18 +22,22 @@ struct Found {
     more: u64,
 }
 
-const KINDS: usize = 5;
+const KINDS: usize = 6;
 const ODD_KIND: usize = 0;
 const ODD_QUEUE: usize = 1;
 const EMPTY_QUEUE: usize = 2;
 const ENCODED_TWICE: usize = 3;
 const JOB_AS_ARGS: usize = 4;
+const JSON_AS_KIND: usize = 5;
 
 impl Doubts {
     /// Looks at the job at this place in the request.
     pub fn look(&mut self, ordinal: u64, job: &Job<'_>) {
         if is_odd(job.kind) {
             self.add(ODD_KIND, ordinal, job.kind);
+        }
+        if holds_json(job.kind) {
+            self.add(JSON_AS_KIND, ordinal, job.kind);
         }
         if job.queue.is_empty() {
             self.add(EMPTY_QUEUE, ordinal, "");
@@ -69,6 +73,10 @@ impl Doubts {
                 ENCODED_TWICE => (
                     "args is a string that holds JSON: it was encoded twice".into(),
                     "Bind an object as it is, or its JSON text, but not the JSON text of that text.",
+                ),
+                JSON_AS_KIND => (
+                    format!("kind {name:?} is JSON"),
+                    "awa.enqueue takes kind and args one by one; awa.enqueue_batch takes an array of whole job objects.",
                 ),
                 _ => (
                     "args looks like a whole job".into(),
@@ -221,6 +229,8 @@ mod tests {
             assert!(report.starts_with(start), "{report}");
         }
         assert!(found[0].ends_with("(and so in 2 more jobs)") && found[3].ends_with("(and so in 1 more job)"), "{found:?}");
-        assert!(reports(&[("k", "q", json!({"a": 1})), ("k", "default", json!("text"))]).is_empty());
+        let found = reports(&[(r#"{"kind": "k"}"#, "q", json!({}))]);
+        assert_eq!(found, [r#"job 1: kind "{\"kind\": \"k\"}" is JSON"#]);
+        assert!(reports(&[("{k}", "q", json!({})), ("k", "q", json!({"a": 1})), ("k", "default", json!("text"))]).is_empty());
     }
 }

@@ -159,7 +159,10 @@ impl Pass {
             }
             Step::Prune(ring) => {
                 let subject = Subject { ring: Some(ring.name()), ..Subject::default() };
-                let prune = |slot: &Cell<Option<i32>>| acting.act(ring.touched(), || prune::oldest(acting, ring, slot));
+                let prune = |slot: &Cell<Option<i32>>| {
+                    prune::name(acting, ring, slot);
+                    acting.act(ring.touched(), || prune::oldest(acting, ring, slot))
+                };
                 Some(acting.run(self.task, subject, prune))
             }
             Step::FindRollups => self.find_rollups(acting),

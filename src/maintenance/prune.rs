@@ -18,6 +18,12 @@ const PATIENCE: i32 = 10;
 /// A `timestamptz` after all others.
 const NEVER: i64 = i64::MAX;
 
+/// Puts the number of the oldest slot into `number`, so that a step that is blocked early names it as well.
+pub fn name(acting: &Acting<'_>, ring: Ring, number: &Cell<Option<i32>>) {
+    let find = || carefully(|| ring.oldest(acting.session, acting.storage));
+    number.set(acting.act(ring.cursor(), find).map(|slot| slot.number));
+}
+
 /// Prunes the oldest slot, and puts its number into `number`. To be run in a subtransaction: a lock that is not to be had raises 55P03.
 pub fn oldest(acting: &Acting<'_>, ring: Ring, number: &Cell<Option<i32>>) -> Done {
     let (session, storage) = (acting.session, acting.storage);

@@ -94,6 +94,15 @@ impl Ring {
         }
     }
 
+    /// What says which slot is the oldest.
+    pub fn cursor(self) -> Touched {
+        Touched::tables(match self {
+            Self::Queue => &["queue_ring_state", "queue_ring_slots"],
+            Self::Lease => &["lease_ring_state", "lease_ring_slots"],
+            Self::Claim => &["claim_ring_state", "claim_ring_slots"],
+        })
+    }
+
     /// What a look or a prune touches.
     pub fn touched(self) -> Touched {
         match self {

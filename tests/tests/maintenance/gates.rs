@@ -1,6 +1,7 @@
 //! What keeps a slot, each by itself.
 
 use awa_ingest_tests::{jobs, rows};
+use awa_model::InsertParams;
 
 use crate::actor::{BATCHES, ROWS};
 use crate::stage::{RINGS, Stage, assert_step, job, maintain, only, run};
@@ -166,7 +167,10 @@ async fn a_job_of_an_older_generation() {
         let stage = Stage::new().await;
         let producer = stage.db.connect().await;
         run(&producer, "BEGIN").await;
-        let id = jobs::enqueue(&producer, &job(ROWS, end)).await;
+        // awa's own function: this extension's ways in refuse the commit.
+        let InsertParams { kind, args, opts, .. } = job(ROWS, end);
+        let sql = "SELECT (awa.insert_job_compat($1, $2, $3, p_max_attempts => $4)).id";
+        let id: i64 = producer.query_one(sql, &[&kind, &opts.queue, &args, &opts.max_attempts]).await.expect(sql).get(0);
         for _ in 0..16 {
             assert!(stage.turn("queue").await, "what is not committed keeps no slot");
         }

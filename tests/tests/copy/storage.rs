@@ -40,7 +40,7 @@ async fn a_transaction_under_way_finds_an_awa_that_was_just_installed() {
     let db = Db::embedded().await;
     let (client, other) = (db.connect().await, db.connect().await);
     let stays = db.connect().await;
-    stays.batch_execute("BEGIN; SELECT awa.enqueue('stays')").await.unwrap();
+    stays.batch_execute("BEGIN; SELECT awa.enqueue('stays', queue => 'elsewhere')").await.unwrap();
     client.batch_execute("BEGIN; SAVEPOINT s; SELECT awa.enqueue('before'); ROLLBACK TO s").await.unwrap();
     db.migrate_awa().await;
     other.batch_execute("SELECT awa.storage_auto_finalize_if_fresh('awa')").await.unwrap();

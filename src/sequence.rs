@@ -57,7 +57,10 @@ fn is_sequence(relation: Oid) -> bool {
 unsafe fn read(relation: Relation) -> Option<i64> {
     // SAFETY: a sequence is a heap of one tuple of this struct, which is changed in place; it is visible to every snapshot.
     unsafe {
-        if (*(*relation).rd_rel).relkind as u8 != pg_sys::RELKIND_SEQUENCE {
+        let class = &*(*relation).rd_rel;
+        // A standby has no file of an unlogged sequence.
+        let is_absent = class.relpersistence as u8 == pg_sys::RELPERSISTENCE_UNLOGGED && pg_sys::RecoveryInProgress();
+        if class.relkind as u8 != pg_sys::RELKIND_SEQUENCE || is_absent {
             return None;
         }
         let any = &raw mut pg_sys::SnapshotAnyData;

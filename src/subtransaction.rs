@@ -216,9 +216,11 @@ impl Failure {
         unsafe { string((**data).detail).unwrap_or_default() }
     }
 
-    /// SQLSTATE and message.
+    /// SQLSTATE and message. For an object that is not as it has to be, the detail says which and why.
     pub fn report(&self) -> (String, String) {
-        (sqlstate(self.code()), self.message())
+        let (code, message, detail) = (self.code(), self.message(), self.detail());
+        let is_explained = code == PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE && !detail.is_empty();
+        (sqlstate(code), if is_explained { format!("{message}: {detail}") } else { message })
     }
 
     /// Whether others were in the way: a lock was not to be had in time, or the wait for it stood in a circle.

@@ -163,7 +163,8 @@ impl Run {
     }
 }
 
-/// SQLSTATE and message of an error of this extension.
+/// SQLSTATE and message of an error of this extension, with its detail.
 pub fn error_of(error: &Error) -> (String, String) {
-    (error.sqlstate().to_owned(), error.to_string())
+    let detail = error.detail().map_or(String::new(), |detail| format!(": {detail}"));
+    (error.sqlstate().to_owned(), format!("{error}{detail}"))
 }

@@ -11,7 +11,7 @@ async fn prune_fails_and_statistics_go_on() {
     let client = db.connect().await;
     wait_for_statistics(&client).await;
     run(&client, &["ALTER TABLE awa.queue_ring_slots RENAME TO elsewhere"]).await;
-    wait_for_run(&client, "ring = 'queue' AND outcome = 'failed' AND sqlstate = '42P01' AND error LIKE '%queue_ring_slots%'").await;
+    wait_for_run(&client, "ring = 'queue' AND outcome = 'failed' AND sqlstate = '55000' AND error LIKE '%queue_ring_slots%'").await;
     // The other rings of the same pass, too: their record says noop since before.
     change(&client).await;
     set(&client, "awa_ingest.clock_offset", Some("1000")).await;

@@ -111,7 +111,7 @@ fn is_odd(name: &str) -> bool {
     name.starts_with(at_edge) || name.ends_with(at_edge) || name.contains(anywhere)
 }
 
-/// An object or array as text. Other JSON is text that somebody may mean.
+/// An object or array as text. Other JSON may be meant as text.
 fn holds_json(text: &str) -> bool {
     let text = text.trim();
     let pairs = [('{', '}'), ('[', ']')];

@@ -18,7 +18,7 @@ const FARTHEST: i64 = 22 * DAY;
 const FIRST_UNREADABLE: i64 = 95_015_280 * DAY;
 
 /// Checks a job that awa's workers are to work. `run_at` is PostgreSQL's `timestamptz`; a deferred job with a time that chrono does not have
-/// waits for ever, but whoever lists or cancels it panics.
+/// waits for ever, but a client that lists or cancels it panics.
 pub fn check(job: &Job<'_>, run_at: Option<i64>) -> Result<(), Fault> {
     walk(job, true)?;
     match run_at {
